@@ -1,0 +1,36 @@
+"""bayesify: one line makes any PyTorch network Bayesian."""
+
+from bayesify import likelihoods, moments
+from bayesify.divergences import kl
+from bayesify.evaluation import evaluate
+from bayesify.families import family
+from bayesify.likelihoods import likelihood
+from bayesify.methods import DeepEnsemble, MonteCarloVI, Point
+from bayesify.module import BayesianModule, bayesify
+from bayesify.moments import Moments
+from bayesify.objectives import KLWarmup, Loss
+from bayesify.predictive import Predictive
+from bayesify.priors import prior
+from bayesify.weights import where
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BayesianModule",
+    "DeepEnsemble",
+    "KLWarmup",
+    "Loss",
+    "Moments",
+    "MonteCarloVI",
+    "Point",
+    "Predictive",
+    "bayesify",
+    "evaluate",
+    "family",
+    "kl",
+    "likelihood",
+    "likelihoods",
+    "moments",
+    "prior",
+    "where",
+]

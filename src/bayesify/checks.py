@@ -1,0 +1,63 @@
+"""Checks of what a user hands in; each error names the argument, the value and the remedy."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+
+def check_network(net: Any, wrapped: Iterable[nn.Module]) -> None:
+    """`net` can be made Bayesian: a module, initialised, on one device, not wrapped already."""
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"net={type(net).__name__} must be an nn.Module")
+    if isinstance(net, torch.jit.ScriptModule):
+        raise TypeError(
+            "net is a TorchScript module, whose parameters cannot be swapped: give the original module"
+        )
+    mine = set(net.modules())
+    for other in wrapped:
+        if not mine.isdisjoint(other.modules()):
+            raise ValueError(
+                "net (or a part of it) is already bayesified: use the model you have, or copy.deepcopy(net)"
+            )
+    for name, parameter in net.named_parameters():
+        if is_lazy(parameter):
+            raise ValueError(
+                f"parameter {name!r} is not initialised yet (a lazy module): run one batch first"
+            )
+    devices: dict[str, str] = {}
+    for name, parameter in net.named_parameters():
+        devices.setdefault(str(parameter.device), name)
+    if len(devices) > 1:
+        where = ", ".join(f"{name} on {device}" for device, name in devices.items())
+        raise ValueError(f"net is spread over several devices ({where}): move it to one with net.to(device)")
+
+
+def check_num_data(num_data: Any) -> None:
+    if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data <= 0:
+        raise ValueError(
+            f"num_data={num_data!r} must be a positive whole number: the number of training examples"
+        )
+
+
+def check_finite_loss(loss: Any, call: Any, model: nn.Module) -> None:
+    """Raise when the loss is not finite, naming where it comes from: the batch, a parameter or the network."""
+    if torch.isfinite(loss.total.detach()).item():
+        return
+    for key, value in [*enumerate(call.args), *call.kwargs.items()]:
+        if isinstance(value, Tensor) and value.is_floating_point() and not torch.isfinite(value).all():
+            raise ValueError(
+                f"the batch holds NaN or infinite values (input {key!r}, shape {tuple(value.shape)})"
+            )
+    for name, parameter in model.named_parameters():
+        if not torch.isfinite(parameter).all():
+            raise ValueError(
+                f"parameter {name!r} holds NaN or infinite values: the last optimiser step diverged "
+                f"(lower the learning rate, clip gradients, or load an earlier checkpoint)"
+            )
+    raise ValueError(
+        f"the loss is not finite (nll={loss.nll.item():g}, kl={loss.kl.item():g}) although inputs and "
+        f"parameters are: the network itself overflows (lower the learning rate or use float32)"
+    )

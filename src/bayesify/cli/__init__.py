@@ -1,0 +1,13 @@
+"""The command line: `bayesify --help`."""
+
+
+def main() -> None:
+    """Entry point; says what to install where the command line's packages are missing."""
+    try:
+        import rich  # noqa: F401
+        import typer  # noqa: F401
+    except ImportError as error:
+        raise SystemExit(f"bayesify's command line needs {error.name}: pip install 'bayesify[all]'") from None
+    from bayesify.cli.app import app
+
+    app()

@@ -1,0 +1,104 @@
+"""The face of every family q(w), and the module that holds one family's free parameters."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Generator, Tensor, nn
+
+
+class Family(ABC):
+    """A distribution over one tensor, as a value: built from tensors, holds no state, changes nothing.
+
+    Members, in this order in every file of this room: `init`, `noise`, `transform`, `log_prob`,
+    `mean`, `variance`.
+    """
+
+    name: ClassVar[str]
+    #: entries are independent and normal, so that a linear map of them is normal (local pass)
+    gaussian: ClassVar[bool] = False
+    #: entries are independent and symmetric about their mean (flipout)
+    symmetric: ClassVar[bool] = False
+
+    @abstractmethod
+    def __init__(self, loc: Tensor, **parameters: Any) -> None:
+        """From the centre and the free parameters of `init`."""
+
+    @classmethod
+    @abstractmethod
+    def init(cls, like: Tensor, **options: Any) -> dict[str, Tensor]:
+        """Free parameters beside the centre, for a tensor of pretrained weights `like`."""
+
+    @abstractmethod
+    def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
+        """Base noise ξ, which carries no gradient: (*sample_shape, *shape)."""
+
+    @abstractmethod
+    def transform(self, noise: Tensor) -> Tensor:
+        """w = W(θ, ξ), with gradients to θ."""
+
+    @abstractmethod
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log q(w), elementwise."""
+
+    @property
+    @abstractmethod
+    def mean(self) -> Tensor: ...
+
+    @property
+    @abstractmethod
+    def variance(self) -> Tensor: ...
+
+    def rsample(self, n: int | None = None, generator: Generator | None = None) -> Tensor:
+        """`n` draws (n, *shape), or one draw (*shape) without `n`."""
+        return self.transform(self.noise(() if n is None else (n,), generator))
+
+
+class RandomTensor(nn.Module):
+    """One random tensor: a family and its free parameters.
+
+    Inside a network the centre is the network's own Parameter, handed in with `at(centre)`; on its
+    own (`bf.family(...)`) the module owns its centre as `loc` and behaves like the family itself.
+    """
+
+    def __init__(self, family: type[Family], like: Tensor, own_centre: bool, **options: Any) -> None:
+        super().__init__()
+        self.family = family
+        self.loc = nn.Parameter(like.detach().clone()) if own_centre else None
+        for name, value in family.init(like.detach(), **options).items():
+            self.register_parameter(name, nn.Parameter(value))
+
+    def at(self, centre: Tensor) -> Family:
+        """The distribution around `centre`."""
+        return self.family(centre, **{k: v for k, v in self._parameters.items() if k != "loc"})
+
+    def distribution(self) -> Family:
+        """The distribution around the module's own centre."""
+        if self.loc is None:
+            raise ValueError("this random tensor has its centre in a network: use .at(centre)")
+        return self.at(self.loc)
+
+    def rsample(self, n: int | None = None, generator: Generator | None = None) -> Tensor:
+        return self.distribution().rsample(n, generator)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.distribution().log_prob(value)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.distribution().mean
+
+    @property
+    def variance(self) -> Tensor:
+        return self.distribution().variance
+
+    def extra_repr(self) -> str:
+        return self.family.name
+
+
+def standard_normal(shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:
+    """N(0, 1) noise of the dtype and device of `like`; drawn where the generator lives."""
+    if generator is None:
+        return torch.randn(shape, dtype=like.dtype, device=like.device)
+    noise = torch.randn(shape, dtype=like.dtype, device=generator.device, generator=generator)
+    return noise.to(like.device)

@@ -1,0 +1,61 @@
+"""The face of every method: data that assembles family, prior, pass and optimiser."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from bayesify.posteriors import Posterior
+from bayesify.priors import Prior
+from bayesify.weights import Selection, select, where
+from bayesify.weights.where import Where
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC):
+    """How a network becomes Bayesian. A method holds plain data and changes nothing.
+
+    Members, in this order: `needs_num_data`, `posterior`, `optimizer`.
+    """
+
+    name: ClassVar[str]
+    about: ClassVar[str]  # one line for `bayesify show methods`
+
+    #: which parameters are random
+    where: Where = ~where.norm
+    #: tempering of the KL; 1 is Bayes
+    kl_weight: float = 1.0
+
+    @property
+    def needs_num_data(self) -> bool:
+        return True
+
+    @abstractmethod
+    def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Posterior:
+        """The posterior over the selected weights of `net`."""
+
+    def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
+        """The default optimiser: Adam over everything that trains."""
+        return torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=lr, **options)
+
+    def select(self, net: nn.Module, example: Any) -> Selection:
+        return select(net, self.where, example)
+
+    def fixed_to(self, names: list[str]) -> "Method":
+        """The same method with exactly these parameters random (as stored in a file)."""
+        return replace(self, where=where.named(frozenset(names)))
+
+    def options(self) -> dict[str, Any]:
+        """Plain data that makes this method again, `where` left out."""
+        result = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "where"}
+        return {key: _plain(value) for key, value in result.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Prior):
+        return {"prior": value.name, "options": value.options}
+    if isinstance(value, Method):
+        return {"method": value.name, "options": value.options()}
+    return value

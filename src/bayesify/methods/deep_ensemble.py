@@ -1,0 +1,54 @@
+"""Deep ensembles: several members trained side by side."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from bayesify.methods.base import Method
+from bayesify.methods.point import Point
+from bayesify.posteriors import Members, Posterior
+from bayesify.weights import Selection
+
+
+@dataclass(frozen=True, init=False)
+class DeepEnsemble(Method):
+    """`num_members` networks, each by `method`; the loss is the mean over members.
+
+    Member 0 is the network itself, the others are copies re-initialised by `reset_parameters`.
+    """
+
+    name = "deep_ensemble"
+    about = "independent members, each by any method"
+
+    method: Method = field(default_factory=Point)
+    num_members: int = 5
+
+    def __init__(self, method: Method | None = None, num_members: int = 5) -> None:
+        method = Point() if method is None else method
+        if not isinstance(method, Method):
+            raise TypeError(f"method={method!r} must be a method object such as bf.Point()")
+        if num_members < 1:
+            raise ValueError(f"num_members={num_members!r} must be at least 1")
+        for key, value in (("method", method), ("num_members", num_members)):
+            object.__setattr__(self, key, value)
+        object.__setattr__(self, "where", method.where)
+        object.__setattr__(self, "kl_weight", method.kl_weight)
+
+    def fixed_to(self, names: list[str]) -> "DeepEnsemble":
+        return DeepEnsemble(self.method.fixed_to(names), self.num_members)
+
+    @property
+    def needs_num_data(self) -> bool:
+        return self.method.needs_num_data
+
+    def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Members:
+        def make(member: nn.Module) -> Posterior:
+            own = (
+                selection
+                if member is net
+                else self.method.fixed_to(list(selection.slots)).select(member, None)
+            )
+            return self.method.posterior(member, own, example)
+
+        return Members(net, self.num_members, make)

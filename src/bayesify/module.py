@@ -1,0 +1,275 @@
+"""bayesify(): one line makes a network Bayesian; and the module it returns."""
+
+import copy
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesify.checks import check_finite_loss, check_network, check_num_data
+from bayesify.likelihoods import Likelihood
+from bayesify.likelihoods import likelihood as make_likelihood
+from bayesify.methods import Method
+from bayesify.methods import method as make_method
+from bayesify.moments import Moments
+from bayesify.objectives import Loss, elbo
+from bayesify.posteriors import Call, Posterior, pick_member, without_guards
+from bayesify.prediction import predict
+from bayesify.predictive import Predictive
+from bayesify.summary import Row, Summary
+from bayesify.weights import Selection
+
+_MODELS: "weakref.WeakSet[BayesianModule]" = weakref.WeakSet()
+
+
+def bayesify(
+    net: nn.Module,
+    method: Method | str,
+    likelihood: Likelihood | str = "categorical",
+    num_data: int | None = None,
+    *,
+    output: Callable[[Any], Any] | None = None,
+    example: Any = None,
+) -> "BayesianModule":
+    """Make `net` Bayesian by `method`. The network itself is wrapped, not copied.
+
+    method:      an object such as `bf.MonteCarloVI()`, or a name ("mc_vi")
+    likelihood:  "categorical", "bernoulli", "normal", "heteroscedastic" or an object
+    num_data:    number of training examples, which scales the KL; `bf.fit` fills it in
+    output:      picks the prediction out of what the network returns, where that is neither a tensor
+                 nor has `.logits`
+    example:     one input; run once to see the order of the layers and how often each is used
+
+    >>> model = bf.bayesify(net, bf.MonteCarloVI(), num_data=len(train_set))
+    >>> loss = model.loss(x, y)
+    >>> loss.total.backward()
+    """
+    if isinstance(method, str):
+        method = make_method(method)
+    if not isinstance(method, Method):
+        raise TypeError(f"method={method!r} must be a method object (bf.MonteCarloVI()) or a name ('mc_vi')")
+    if isinstance(likelihood, str):
+        likelihood = make_likelihood(likelihood)
+    check_network(net, [model.net for model in _MODELS])
+    if num_data is not None:
+        check_num_data(num_data)
+    arguments = None if example is None else as_arguments(example, {})
+    selection = method.select(net, arguments)
+    if not selection.random and method.name != "point":
+        reasons = sorted({w.reason for w in selection.weights}) or ["the network has no parameters"]
+        raise ValueError(f"where={method.where} selects no parameter of this network: {'; '.join(reasons)}")
+    call = None if arguments is None else Call(*arguments)
+    posterior = method.posterior(net, selection, call)
+    return BayesianModule(net, method, posterior, likelihood, selection, num_data, output)
+
+
+class BayesianModule(nn.Module):
+    """A network with random weights. Its own parameters are the centres, at `model.net`."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        method: Method,
+        posterior: Posterior,
+        likelihood: Likelihood,
+        selection: Selection,
+        num_data: int | None = None,
+        output: Callable[[Any], Any] | None = None,
+    ) -> None:
+        super().__init__()
+        parameter = next(net.parameters(), torch.zeros(()))
+        self.net = net
+        self.posterior = posterior.to(parameter.device)
+        self.likelihood = likelihood.to(parameter.device)
+        self.register_buffer("kl_weight", torch.tensor(float(method.kl_weight), device=parameter.device))
+        self.method = method
+        self.selection = selection
+        self.num_data = num_data
+        self.output = output
+        self.lock = Lock()
+        self.train(net.training)
+        _MODELS.add(self)
+
+    def forward(
+        self,
+        x: Any = None,
+        target: Tensor | None = None,
+        *,
+        num_draws: int = 1,
+        sample_weight: Tensor | None = None,
+        generator: Generator | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """One random pass: what the network returns. With `target`, the loss instead (`bf.Loss`).
+
+        x: a tensor, a tuple (positional arguments) or a dict (keyword arguments); other keyword
+        arguments go to the network.
+        """
+        if getattr(self, "_is_replica", False):
+            raise RuntimeError("nn.DataParallel is not supported: use DistributedDataParallel")
+        call = Call(*as_arguments(x, kwargs), generator)
+        with self._locked():
+            if target is None:
+                return self._run(call, pick_member(self.posterior, self.net, generator))
+            return self._loss(call, target, num_draws, sample_weight)
+
+    def loss(self, x: Any, y: Tensor, num_draws: int = 1, **kwargs: Any) -> Loss:
+        """−ELBO per example and its parts. Through a DDP or FSDP wrapper call `wrapper(x, target=y)`."""
+        return self(x, target=y, num_draws=num_draws, **kwargs)
+
+    def kl(self) -> Tensor:
+        """KL of the whole posterior to the prior (mean over members of an ensemble)."""
+        kl = self.posterior.kl(self.net)
+        return kl.full_tensor() if hasattr(kl, "full_tensor") else kl
+
+    def predict(self, x: Any, num_draws: int = 20, **options: Any) -> Predictive:
+        """The predictive distribution at `x`, averaged over draws, always in eval mode.
+
+        x:             one input, or a DataLoader (of inputs or (input, target) pairs)
+        keep_samples:  keep every draw, for `.samples` and `.interval()`
+        generator:     makes the draws reproducible
+        """
+        if num_draws < 1:
+            raise ValueError(f"num_draws={num_draws!r} must be at least 1")
+        with self._locked(), self._evaluating(), torch.no_grad():
+            return predict(self, x, num_draws, **options)
+
+    def draw(self, generator: Generator | None = None) -> nn.Module:
+        """One posterior draw as a plain, deterministic network (a detached copy)."""
+        member = pick_member(self.posterior, self.net, generator)
+        with torch.no_grad():
+            weights = self.posterior.draw(member, 1, generator)
+        return self._copy(member, {name: value[0] for name, value in weights.items()})
+
+    def mean_net(self) -> nn.Module:
+        """The network at the posterior mean, as a plain copy."""
+        with torch.no_grad():
+            return self._copy(0, self.posterior.mean(self.net))
+
+    def optimizer(self, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
+        """The method's own optimiser over all parameters; any other torch optimiser works too."""
+        return self.method.optimizer(self, lr=lr, **options)
+
+    def summary(self) -> Summary:
+        """What became random, what stayed and why; parameter counts and overhead."""
+        rows = tuple(
+            Row(
+                w.name,
+                w.shape,
+                w.numel,
+                w.random,
+                self.posterior.describe(w.name) if w.random else w.reason,
+                w.aliases,
+            )
+            for w in self.selection.weights
+        )
+        rule = self.selection.order_rule
+        order = [f"where.input and where.output decided {rule}"] if rule else []
+        return Summary(
+            method=self.method.name,
+            rows=rows,
+            num_parameters=sum(row.numel for row in rows),
+            num_random=sum(row.numel for row in rows if row.random),
+            num_total=sum(p.numel() for p in self.parameters()),
+            notes=(*order, *self.posterior.notes()),
+        )
+
+    def pick(self, output: Any) -> Any:
+        """The prediction in what the network returned."""
+        if self.output is not None:
+            return self.output(output)
+        if isinstance(output, Tensor | Moments):
+            return output
+        logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
+        if logits is not None:
+            return logits
+        if self.likelihood.name == "heteroscedastic" and isinstance(output, tuple | list):
+            return output
+        raise TypeError(
+            f"the network returned {type(output).__name__}, which is neither a tensor nor has .logits: "
+            f"say what to use with bayesify(..., output=lambda out: ...)"
+        )
+
+    def _run(self, call: Call, member: int, kl_terms: list[Tensor] | None = None) -> Any:
+        return self.posterior.run(self.net, call, member, kl_terms)
+
+    def _loss(self, call: Call, target: Tensor, num_draws: int, sample_weight: Tensor | None) -> Loss:
+        if self.num_data is None and self.method.needs_num_data:
+            raise ValueError(
+                "num_data is missing: the KL is scaled by the number of training examples. "
+                "Give bayesify(..., num_data=len(train_set)) or set model.num_data"
+            )
+        eager = not torch.compiler.is_compiling()
+        values = eager and target.device.type == "cpu"  # reading values would stall an accelerator
+        nlls: list[Tensor] = []
+        kl_terms: list[Tensor] = []
+        members = len(self.posterior.nets(self.net))
+        for member in range(members):
+            for i in range(num_draws):
+                output = self.pick(self._run(call, member, kl_terms if i == 0 else None))
+                nlls.append(self.likelihood.nll(output, target, sample_weight, values=values))
+        nll = nlls[0] if len(nlls) == 1 else torch.stack(nlls).mean()
+        kl = kl_terms[0] if len(kl_terms) == 1 else torch.stack(kl_terms).sum() / members
+        loss = elbo(nll, kl, self.num_data or 1, self.kl_weight)
+        if values:
+            check_finite_loss(loss, call, self)
+        return loss
+
+    def _copy(self, member: int, weights: dict[str, Tensor]) -> nn.Module:
+        net = without_guards(copy.deepcopy(self.posterior.nets(self.net)[member]))
+        parameters = dict(net.named_parameters())
+        with torch.no_grad():
+            for name, value in weights.items():
+                parameters[name].copy_(value)
+        return net
+
+    def _locked(self) -> Any:
+        """Swapping weights is not thread-safe; compiled code cannot hold a lock and does not swap."""
+        return nullcontext() if torch.compiler.is_compiling() else self.lock.held
+
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        modes = {module: module.training for module in self.modules()}
+        self.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
+
+    def __setstate__(self, state: dict[str, Any]) -> None:  # a deepcopy is a model of its own
+        super().__setstate__(state)
+        _MODELS.add(self)
+
+
+class Lock:
+    """A reentrant lock that a copied model gets anew."""
+
+    def __init__(self) -> None:
+        self.held = threading.RLock()
+
+    def __deepcopy__(self, memo: Any) -> "Lock":
+        return Lock()
+
+    def __reduce__(self) -> Any:
+        return Lock, ()
+
+
+def as_arguments(x: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """x -> (args, kwargs) for the network: a tuple is positional, a dict is keywords."""
+    if x is None:
+        return (), kwargs
+    if isinstance(x, Moments):
+        return (x,), kwargs
+    if isinstance(x, tuple | list):
+        return tuple(x), kwargs
+    if isinstance(x, dict) or hasattr(x, "keys"):  # a dict, or transformers' BatchEncoding
+        return (), {**x, **kwargs}
+    return (x,), kwargs
+
+
+__all__ = ["BayesianModule", "as_arguments", "bayesify"]

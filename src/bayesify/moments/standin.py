@@ -1,0 +1,113 @@
+"""An object that stands in for a tensor inside a network it knows nothing about.
+
+A plain Python object, not a Tensor subclass (dynamo traces it), with `__torch_function__`: torch hands
+it every operation it appears in. Methods, operators and attributes of a tensor are turned into such
+operations, so `x.view(...)`, `x + y` and `torch.relu(x)` all arrive in `handle`.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class StandIn:
+    """Base of the stand-ins: subclasses say what to do with an operation in `handle`."""
+
+    def metadata(self) -> Tensor:
+        """The tensor whose shape, dtype and device this object shows."""
+        raise NotImplementedError(f"{type(self).__name__}.metadata")
+
+    @classmethod
+    def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise NotImplementedError(f"{cls.__name__}.handle")
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return cls.handle(func, args, kwargs or {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in vars(type(self)):
+            raise AttributeError(name)
+        member = getattr(torch.Tensor, name)  # AttributeError for what a tensor has not
+        if callable(member) and not isinstance(member, property):
+            return lambda *args, **kwargs: self.handle(member, (self, *args), kwargs)
+        return getattr(self.metadata(), name)
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.metadata().shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.metadata().dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.metadata().device
+
+    @property
+    def ndim(self) -> int:
+        return self.metadata().ndim
+
+    def dim(self) -> int:
+        return self.metadata().dim()
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.metadata().shape if dim is None else self.metadata().shape[dim]
+
+    def numel(self) -> int:
+        return self.metadata().numel()
+
+    def __len__(self) -> int:
+        return len(self.metadata())
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))  # type: ignore[index]
+
+
+def _operator(name: str) -> Any:
+    method = getattr(torch.Tensor, name)
+
+    def operator(self: StandIn, *args: Any) -> Any:
+        return self.handle(method, (self, *args), {})
+
+    return operator
+
+
+_ARITHMETIC = ("add", "sub", "mul", "truediv")
+_OPERATORS = [
+    *(prefix + name for name in _ARITHMETIC for prefix in ("", "r", "i")),
+    *("matmul", "rmatmul", "pow", "neg", "abs", "getitem", "eq", "ne", "lt", "le", "gt", "ge"),
+]
+for _name in _OPERATORS:
+    setattr(StandIn, f"__{_name}__", _operator(f"__{_name}__"))
+StandIn.__hash__ = object.__hash__  # type: ignore[method-assign]  # __eq__ above is elementwise
+
+#: operations that read what a tensor is, not what it holds
+METADATA = {
+    torch.Tensor.size,
+    torch.Tensor.dim,
+    torch.Tensor.numel,
+    torch.Tensor.stride,
+    torch.Tensor.is_floating_point,
+    torch.Tensor.is_complex,
+    torch.Tensor.is_contiguous,
+    torch.Tensor.element_size,
+    torch.is_floating_point,
+    torch.is_complex,
+    torch.numel,
+}
+
+
+def replace(value: Any, kind: type, function: Any) -> Any:
+    """`value` with every `kind` object in it, also inside lists, tuples and dicts, put through `function`."""
+    if isinstance(value, kind):
+        return function(value)
+    if isinstance(value, list):
+        return [replace(v, kind, function) for v in value]
+    if type(value) is tuple:
+        return tuple([replace(v, kind, function) for v in value])
+    if type(value) is dict:
+        return {k: replace(v, kind, function) for k, v in value.items()}
+    return value

@@ -1,0 +1,16 @@
+"""Looking a name up in a registry, with an error that lists the choices and the nearest one."""
+
+import difflib
+from collections.abc import Mapping
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def lookup(registry: Mapping[str, T], name: str, argument: str) -> T:
+    """`registry[name]`, or a ValueError that names the argument, the value and the choices."""
+    if name in registry:
+        return registry[name]
+    near = difflib.get_close_matches(str(name), registry, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{argument}={name!r} does not exist; choose from {', '.join(sorted(registry))}.{hint}")

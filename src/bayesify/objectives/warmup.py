@@ -1,0 +1,44 @@
+"""KL warm-up: a schedule for `model.kl_weight`, stepped like a learning-rate scheduler."""
+
+from typing import Any
+
+
+class KLWarmup:
+    """kl_weight rises linearly from `start` to `end` over `num_steps` calls of `step()`, then stays.
+
+    >>> warmup = bf.KLWarmup(model, num_steps=1000)
+    >>> for x, y in loader:
+    ...     ...
+    ...     warmup.step()
+    """
+
+    def __init__(
+        self, model: Any, num_steps: int, start: float = 0.0, end: float = 1.0, steps_done: int = 0
+    ) -> None:
+        if num_steps < 1:
+            raise ValueError(f"num_steps={num_steps!r} must be at least 1")
+        self.model = model
+        self.num_steps = num_steps
+        self.start = start
+        self.end = end
+        self.steps_done = steps_done
+        self._apply()
+
+    @property
+    def kl_weight(self) -> float:
+        share = min(self.steps_done / self.num_steps, 1.0)
+        return self.start + share * (self.end - self.start)
+
+    def step(self) -> None:
+        self.steps_done += 1
+        self._apply()
+
+    def _apply(self) -> None:
+        self.model.kl_weight.fill_(self.kl_weight)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps_done": self.steps_done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.steps_done = state["steps_done"]
+        self._apply()

@@ -1,0 +1,134 @@
+"""The local pass: sample each linear operation's output instead of its weights.
+
+Local reparameterization: y ~ N(E y, Var y), independent for every example, where the moments come from
+the linear moment rule at zero input variance. Flipout: one weight draw for the batch, decorrelated
+between examples by random signs. Every other use of a weight takes one draw of it, the same for all uses.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from bayesify.families import Family, standard_normal
+from bayesify.moments import METADATA, Moments, StandIn, replace
+from bayesify.moments.rules.linear import CONVOLUTIONS, LINEAR_MAPS, linear_map
+
+LOCAL_KINDS = ("linear", "conv")  # layers whose weights may take the local pass
+VAR_FLOOR = 1e-16  # keeps the gradient of the square root finite where an output has no variance
+
+
+class UsedAgain(RuntimeError):
+    """A weight of the local pass was used a second time; such weights take the draw pass."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"weight {name!r} is used more than once in a forward, so it needs the draw pass, and compiled "
+            f"code cannot find that out: give bayesify(..., example=x), or call the model once before compiling"
+        )
+        self.name = name
+
+
+class LocalWeight(StandIn):
+    """Stands in for a weight or bias of a linear operation."""
+
+    def __init__(self, name: str, q: Family, sampling: str, generator: Generator | None) -> None:
+        self.name = name
+        self.q = q
+        self.sampling = sampling
+        self.generator = generator
+        self.used = False
+        self.drawn: Tensor | None = None
+
+    def metadata(self) -> Tensor:
+        return self.q.mean
+
+    def draw(self) -> Tensor:
+        """One draw, the same for every use in this forward."""
+        if self.used:
+            raise UsedAgain(self.name)
+        if self.drawn is None:
+            self.drawn = self.q.rsample(generator=self.generator)
+        return self.drawn
+
+    def take(self) -> Family:
+        """Claim the weight for one local use."""
+        if self.used or self.drawn is not None:
+            raise UsedAgain(self.name)
+        self.used = True
+        return self.q
+
+    @classmethod
+    def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func in METADATA or getattr(func, "__name__", "") == "__get__":
+            return func(*replace(args, LocalWeight, LocalWeight.metadata), **kwargs)
+        if func in LINEAR_MAPS:
+            x, weight, bias, rest = _linear_arguments(*args, **kwargs)
+            if isinstance(weight, LocalWeight) and isinstance(x, Tensor):
+                sample = _flipout if weight.sampling == "flipout" else _local
+                return sample(func, x, weight, bias, rest)
+        args = replace(args, LocalWeight, LocalWeight.draw)
+        kwargs = replace(kwargs, LocalWeight, LocalWeight.draw)
+        return func(*args, **kwargs)
+
+
+def local_weights(
+    distributions: Mapping[str, Family], local: frozenset[str], sampling: str, generator: Generator | None
+) -> dict[str, Any]:
+    """Stand-ins for the names in `local`, one draw for every other weight."""
+    return {
+        name: LocalWeight(name, q, sampling, generator) if name in local else q.rsample(generator=generator)
+        for name, q in distributions.items()
+    }
+
+
+def _linear_arguments(
+    input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
+) -> tuple[Any, Any, Any, Any]:
+    return input, weight, bias, (args, kwargs)
+
+
+def _local(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> Tensor:
+    """y = E y + √Var y · ε."""
+    w = _moments(weight.take())
+    b = _moments(bias.take()) if isinstance(bias, LocalWeight) else bias
+    mean, var = linear_map(func, x, w, b, *rest[0], **rest[1])
+    return mean + var.clamp_min(VAR_FLOOR).sqrt() * standard_normal(mean.shape, mean, weight.generator)
+
+
+def _moments(q: Family) -> Moments:
+    return Moments(q.mean, q.variance)
+
+
+def _flipout(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> Tensor:
+    """y = E w·x + r ∘ (Δw·(s ∘ x)) + E b + t ∘ Δb; r, s, t random signs, one set per example."""
+    args, kwargs = rest
+    features = 1 if func in CONVOLUTIONS else -1  # the feature dimension of x and y
+    q = weight.take()
+    mean, delta = q.mean, q.rsample(generator=weight.generator) - q.mean
+    b, b_delta = bias, None
+    if isinstance(bias, LocalWeight):
+        q_b = bias.take()
+        b, b_delta = q_b.mean, q_b.rsample(generator=weight.generator) - q_b.mean
+    y = func(x, mean, b, *args, **kwargs)
+    batched = x.dim() == weight.q.mean.dim() or (features == -1 and x.dim() > 1)
+    s = _signs(x, features, batched, weight.generator)
+    r = _signs(y, features, batched, weight.generator)
+    y = y + r * func(x * s, delta, None, *args, **kwargs)
+    if b_delta is not None:
+        t = _signs(y, features, batched, weight.generator)
+        y = y + t * (b_delta if features == -1 else b_delta.view(-1, *(1,) * (y.dim() - 1 - batched)))
+    return y
+
+
+def _signs(like: Tensor, features: int, batched: bool, generator: Generator | None) -> Tensor:
+    """±1 for each example and feature, shared over positions: (batch, 1, ..., features, ...)."""
+    keep = {0, features % like.dim()} if batched else {like.dim() - 1 if features == -1 else 0}
+    shape = [size if d in keep else 1 for d, size in enumerate(like.shape)]
+    device = like.device if generator is None else generator.device
+    coins = torch.randint(0, 2, shape, device=device, generator=generator)
+    return (2 * coins - 1).to(like.device, like.dtype)
+
+
+__all__ = ["LOCAL_KINDS", "LocalWeight", "UsedAgain", "local_weights"]

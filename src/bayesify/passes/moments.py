@@ -1,0 +1,38 @@
+"""The moments pass: random weights are swapped in as carriers, the output comes back as Moments."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from bayesify.families import Family
+from bayesify.moments import Carrier, CarrierMode, Moments
+from bayesify.weights.slots import Slots, call_with
+
+
+def carriers(distributions: Mapping[str, Family]) -> dict[str, Carrier]:
+    return {name: Carrier(Moments(q.mean, q.variance)) for name, q in distributions.items()}
+
+
+def call_with_moments(
+    net: nn.Module, slots: Slots, values: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """`net(*args)` with moments; a `Moments` in an argument carries variance of its own (sensor noise)."""
+    args = pytree.tree_map(_wrap, args, is_leaf=_is_moments)
+    kwargs = pytree.tree_map(_wrap, dict(kwargs), is_leaf=_is_moments)
+    with CarrierMode():
+        output = call_with(net, slots, values, args, kwargs)
+    return pytree.tree_map(_unwrap, output)
+
+
+def _is_moments(value: Any) -> bool:
+    return isinstance(value, Moments)
+
+
+def _wrap(value: Any) -> Any:
+    return Carrier(value) if isinstance(value, Moments) else value
+
+
+def _unwrap(value: Any) -> Any:
+    return value.moments if isinstance(value, Carrier) else value

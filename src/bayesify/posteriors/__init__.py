@@ -1,0 +1,18 @@
+"""Posteriors over the weights of a network."""
+
+from bayesify.posteriors.base import Call, Posterior, pick_member
+from bayesify.posteriors.factorized import SAMPLINGS, Factorized
+from bayesify.posteriors.guard import without_guards
+from bayesify.posteriors.members import Members
+from bayesify.posteriors.point import PointMass
+
+__all__ = [
+    "SAMPLINGS",
+    "Call",
+    "Factorized",
+    "Members",
+    "PointMass",
+    "Posterior",
+    "pick_member",
+    "without_guards",
+]

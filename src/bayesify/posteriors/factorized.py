@@ -1,0 +1,181 @@
+"""Independent random tensors, one family for all: the posterior of variational methods."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesify.divergences import kl
+from bayesify.families import Family, RandomTensor
+from bayesify.passes.local import LOCAL_KINDS, UsedAgain, local_weights
+from bayesify.passes.moments import call_with_moments, carriers
+from bayesify.posteriors.base import Call, Posterior
+from bayesify.posteriors.guard import REFUSAL, CheckpointGuard
+from bayesify.priors import Prior
+from bayesify.weights import Selection, Watch, call_with
+from bayesify.weights.slots import is_sharded
+
+SAMPLINGS = ("draw", "local", "flipout", "moments")
+
+
+class Factorized(Posterior):
+    """q(w) = Π_j q_j(w_j) over the random tensors of a network.
+
+    The centre of q_j is the network's own parameter; everything else of q_j is a parameter here, under
+    `q.<name of the parameter>`. `sampling` names the pass that evaluates the network.
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        selection: Selection,
+        family: type[Family],
+        prior: Prior,
+        sampling: str = "draw",
+        kl_estimator: str = "auto",
+        num_kl_draws: int = 1,
+        **family_options: Any,
+    ) -> None:
+        super().__init__()
+        self.family = family
+        self.prior = prior
+        self.sampling = sampling
+        self.kl_estimator = kl_estimator
+        self.num_kl_draws = num_kl_draws
+        self.slots = selection.slots
+        self.q = nn.Module()
+        for name, slots in self.slots.items():
+            _put(self.q, name, RandomTensor(family, slots[0].get(), own_centre=False, **family_options))
+        self.local = frozenset(w.name for w in selection.random if w.kind in LOCAL_KINDS and not w.aliases)
+        self.repeated: frozenset[str] = frozenset()  # used more than once in a forward, found by watching
+        self.unused: tuple[str, ...] = ()
+        self.watched = False
+        self.guard = CheckpointGuard()
+        self.guard.watch(net, list(self.slots))
+
+    def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
+        def values(names: list[str]) -> Mapping[str, Any]:
+            distributions = self.distributions(names)
+            if kl_terms is not None:
+                kl_terms.append(self._kl(distributions))
+            return self._values(distributions, call.generator)
+
+        if not torch.compiler.is_compiling() and not self.watched and not is_sharded(net):
+            if self.sampling == "draw":
+                return self._watched_run(net, call, values)
+            self.observe(net, call)
+        function = call_with_moments if self.sampling == "moments" else call_with
+        try:
+            return self._guarded(function, net, values, call)
+        except UsedAgain as again:
+            if torch.compiler.is_compiling():
+                raise
+            self.repeated |= {again.name}
+            if kl_terms is not None:
+                kl_terms.clear()
+            return self.run(net, call, member, kl_terms)
+
+    def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
+        return {name: q.rsample(n, generator) for name, q in self.distributions(list(self.slots)).items()}
+
+    def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
+        return self._guarded(call_with, net, lambda names: {name: weights[name] for name in names}, call)
+
+    def mean(self, net: nn.Module) -> dict[str, Tensor]:
+        return {name: q.mean for name, q in self.distributions(list(self.slots)).items()}
+
+    def kl(self, net: nn.Module) -> Tensor:
+        return self._kl(self.distributions(list(self.slots)))
+
+    def describe(self, name: str) -> str:
+        if self.sampling in ("local", "flipout") and name not in self.local - self.repeated:
+            return f"{self.family.name} (draw)"
+        return f"{self.family.name} ({self.sampling})"
+
+    def notes(self) -> list[str]:
+        notes = []
+        if self.repeated and self.sampling in ("local", "flipout"):
+            notes.append(
+                f"used more than once in a forward, so drawn once: {', '.join(sorted(self.repeated))}"
+            )
+        if self.unused:
+            notes.append(f"not used by the network in its first call: {', '.join(self.unused)}")
+        return notes
+
+    def distributions(self, names: list[str]) -> dict[str, Family]:
+        """q_j around the network's present parameters."""
+        return {name: _get(self.q, name).at(self.slots[name][0].get()) for name in names}
+
+    def observe(self, net: nn.Module, call: Call) -> None:
+        """Run the network once as it is and note which weights it uses, and how often.
+
+        Nothing of it stays: buffers and random state are put back.
+        """
+        tracked = {name: slots[0].get() for name, slots in self.slots.items()}
+        buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
+        devices = list({t.device for t in tracked.values() if t.is_cuda})
+        watch = Watch(tracked)
+        with torch.random.fork_rng(devices), torch.no_grad(), watch:
+            net(*call.args, **call.kwargs)
+        with torch.no_grad():
+            for name, buffer in net.named_buffers():
+                buffer.copy_(buffers[name])
+        self._learn(watch)
+
+    def _watched_run(self, net: nn.Module, call: Call, values: Any) -> Any:
+        """The first draw pass, observed."""
+        drawn: dict[str, Any] = {}
+        watch = Watch({})
+
+        def remember(names: list[str]) -> Mapping[str, Any]:
+            drawn.update(values(names))
+            watch.names = {id(tensor): name for name, tensor in drawn.items()}
+            return drawn
+
+        with watch:
+            output = self._guarded(call_with, net, remember, call)
+        self._learn(watch)
+        return output
+
+    def _learn(self, watch: Watch) -> None:
+        if watch.checkpointed:
+            raise RuntimeError(f"{REFUSAL}. Found at weight {watch.checkpointed[0]!r}")
+        self.repeated = frozenset(name for name, count in watch.counts.items() if count > 1)
+        self.unused = tuple(name for name in self.slots if name not in watch.counts)
+        self.watched = True
+
+    def _values(self, distributions: Mapping[str, Family], generator: Generator | None) -> Mapping[str, Any]:
+        if self.sampling == "moments":
+            return carriers(distributions)
+        if self.sampling == "draw":
+            return {name: q.rsample(generator=generator) for name, q in distributions.items()}
+        return local_weights(distributions, self.local - self.repeated, self.sampling, generator)
+
+    def _kl(self, distributions: Mapping[str, Family]) -> Tensor:
+        terms = [kl(q, self.prior, self.kl_estimator, self.num_kl_draws) for q in distributions.values()]
+        return torch.stack(terms).sum()
+
+    def _guarded(self, function: Any, net: nn.Module, values: Any, call: Call) -> Any:
+        if torch.compiler.is_compiling():
+            return function(net, self.slots, values, call.args, call.kwargs)
+        self.guard.active = True
+        try:
+            return function(net, self.slots, values, call.args, call.kwargs)
+        finally:
+            self.guard.active = False
+
+
+def _put(root: nn.Module, name: str, leaf: nn.Module) -> None:
+    *path, last = name.split(".")
+    for part in path:
+        if part not in root._modules:
+            root.add_module(part, nn.Module())
+        root = root._modules[part]  # type: ignore[assignment]
+    root.add_module(last, leaf)
+
+
+def _get(root: nn.Module, name: str) -> RandomTensor:
+    for part in name.split("."):
+        root = root._modules[part]  # type: ignore[assignment]
+    return root  # type: ignore[return-value]

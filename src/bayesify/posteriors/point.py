@@ -1,0 +1,46 @@
+"""No randomness: the network as it is, with an optional prior (maximum a posteriori)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesify.posteriors.base import Call, Posterior
+from bayesify.priors import Prior
+from bayesify.weights import Selection
+
+
+class PointMass(Posterior):
+    """q(w) = δ(w − ŵ). With a prior, `kl` is −log p(ŵ) over the selected weights; without, 0."""
+
+    deterministic = True
+    zero: Tensor
+
+    def __init__(self, net: nn.Module, selection: Selection, prior: Prior | None = None) -> None:
+        super().__init__()
+        self.prior = prior
+        self.slots = selection.slots if prior is not None else {}
+        self.register_buffer("zero", torch.zeros(()), persistent=False)
+
+    def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
+        if kl_terms is not None:
+            kl_terms.append(self.kl(net))
+        return net(*call.args, **call.kwargs)
+
+    def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
+        return {}
+
+    def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
+        return net(*call.args, **call.kwargs)
+
+    def mean(self, net: nn.Module) -> dict[str, Tensor]:
+        return {}
+
+    def kl(self, net: nn.Module) -> Tensor:
+        if self.prior is None:
+            return self.zero
+        return -torch.stack([self.prior.log_prob(s[0].get()).sum() for s in self.slots.values()]).sum()
+
+    def describe(self, name: str) -> str:
+        return "point"

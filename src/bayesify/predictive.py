@@ -1,0 +1,241 @@
+"""Predictive: what a model predicts and how far to trust it, one object for every method."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesify.likelihoods import Likelihood
+
+
+@dataclass(frozen=True)
+class Predictive:
+    """A predictive distribution, averaged over `num_draws` draws of the network.
+
+    Classification: `mean` = `probs`; `aleatoric` = expected entropy of the draws, `epistemic` = mutual
+    information, `entropy` = their sum; `variance` = variance of the probabilities over draws.
+    Regression, in the target's units: `aleatoric` = mean predicted noise variance, `epistemic` =
+    variance of the means over draws, `variance` = their sum (law of total variance); `entropy` of the
+    normal with that mean and variance.
+    Uncertainties are in nats for classification and in squared target units for regression.
+    """
+
+    likelihood: Likelihood
+    num_draws: int
+    mean: Tensor  # average over draws of the probabilities or the predicted means
+    spread: Tensor  # variance of those over draws
+    noise: Tensor  # average over draws of the entropy (classification) or the variance (regression)
+    votes: Tensor | None  # share of draws voting for each class
+    kept: tuple[Tensor, Tensor] | None = None  # (draws, ...) of both summaries, with keep_samples=True
+
+    # -- classification -------------------------------------------------------------------------------
+    @property
+    def probs(self) -> Tensor:
+        """Class probabilities (for a bernoulli likelihood: the probability of 1)."""
+        self._only("classification", "probs", "mean")
+        return self.mean
+
+    @property
+    def label(self) -> Tensor:
+        """The most probable class."""
+        probs = self.probs
+        return (probs > 0.5).long() if self._binary else probs.argmax(self._class_dim)
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of `label`."""
+        probs = self.probs
+        return torch.maximum(probs, 1 - probs) if self._binary else probs.amax(self._class_dim)
+
+    @property
+    def agreement(self) -> Tensor:
+        """Share of draws that vote for the class with most votes."""
+        self._only("classification", "agreement", "std")
+        assert self.votes is not None
+        if self._binary:
+            return torch.maximum(self.votes, 1 - self.votes)
+        return self.votes.amax(self._class_dim)
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """entropy − expected entropy of the draws: how much the draws disagree."""
+        self._only("classification", "mutual_information", "epistemic")
+        return (self.entropy - self.noise).clamp_min(0)
+
+    # -- both -----------------------------------------------------------------------------------------
+    @property
+    def entropy(self) -> Tensor:
+        if self.likelihood.task == "regression":
+            return 0.5 * (2 * math.pi * math.e * self.variance).log()
+        p = self.mean
+        if self._binary:
+            return torch.special.entr(p) + torch.special.entr(1 - p)
+        return torch.special.entr(p).sum(self._class_dim)
+
+    @property
+    def aleatoric(self) -> Tensor:
+        return self.noise
+
+    @property
+    def epistemic(self) -> Tensor:
+        return self.spread if self.likelihood.task == "regression" else self.mutual_information
+
+    @property
+    def variance(self) -> Tensor:
+        return self.noise + self.spread if self.likelihood.task == "regression" else self.spread
+
+    @property
+    def std(self) -> Tensor:
+        return self.variance.sqrt()
+
+    @property
+    def samples(self) -> Tensor:
+        """(draws, ...): each draw's probabilities, or each draw's target sampled from its normal's mean."""
+        return self._kept("samples")[0]
+
+    def log_prob(self, target: Tensor) -> Tensor:
+        """log p(target) under the predictive, summed over all but the batch dimension: (batch,).
+
+        Classification: of the averaged probabilities. Regression: the mixture over draws with
+        keep_samples=True, else the normal with the predictive's mean and variance.
+        """
+        if self.likelihood.task == "classification":
+            log_probs = self.mean.clamp_min(torch.finfo(self.mean.dtype).tiny)
+            output = torch.logit(log_probs) if self._binary else log_probs.log()
+            target = self.likelihood.check(output, target, values=True)
+            return self.likelihood.log_prob(output, target)
+        target = target.reshape(self.mean.shape).to(self.mean.dtype)
+        if self.kept is None:
+            return _normal_log_prob(self.mean, self.variance, target)
+        means, variances = self.kept
+        per_draw = torch.stack(
+            [_normal_log_prob(m, v, target) for m, v in zip(means, variances, strict=True)]
+        )
+        return per_draw.logsumexp(0) - math.log(len(per_draw))
+
+    def interval(self, mass: float = 0.9) -> tuple[Tensor, Tensor]:
+        """The central interval that holds `mass` of the predictive (regression) or of the draws'
+        probabilities (classification), from the kept samples."""
+        if not 0 < mass < 1:
+            raise ValueError(f"mass={mass!r} must lie between 0 and 1")
+        means, variances = self._kept("interval")
+        lower, upper = (1 - mass) / 2, (1 + mass) / 2
+        if self.likelihood.task == "classification":
+            return means.quantile(lower, dim=0), means.quantile(upper, dim=0)
+        return _mixture_quantile(means, variances, lower), _mixture_quantile(means, variances, upper)
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+    def to(self, device: Any) -> "Predictive":
+        """The same predictive with its tensors on another device."""
+        return self._map(lambda t: t.to(device))
+
+    def _map(self, function: Callable[[Tensor], Tensor]) -> "Predictive":
+        return replace(
+            self,
+            mean=function(self.mean),
+            spread=function(self.spread),
+            noise=function(self.noise),
+            votes=None if self.votes is None else function(self.votes),
+            kept=None if self.kept is None else (function(self.kept[0]), function(self.kept[1])),
+        )
+
+    @property
+    def _binary(self) -> bool:
+        return self.likelihood.name == "bernoulli"
+
+    @property
+    def _class_dim(self) -> int:
+        return int(self.likelihood.class_dim)  # type: ignore[arg-type]
+
+    def _only(self, task: str, field: str, instead: str) -> None:
+        if self.likelihood.task != task:
+            raise AttributeError(f".{field} is for {task}; this is {self.likelihood.task}: use .{instead}")
+
+    def _kept(self, field: str) -> tuple[Tensor, Tensor]:
+        if self.kept is None:
+            raise ValueError(f".{field} needs the draws: call predict(..., keep_samples=True)")
+        return self.kept
+
+
+def concatenate(parts: Sequence[Predictive]) -> Predictive:
+    """Predictives of consecutive batches as one."""
+    first = parts[0]
+    return replace(
+        first,
+        mean=torch.cat([p.mean for p in parts]),
+        spread=torch.cat([p.spread for p in parts]),
+        noise=torch.cat([p.noise for p in parts]),
+        votes=None if first.votes is None else torch.cat([p.votes for p in parts if p.votes is not None]),
+        kept=None
+        if first.kept is None
+        else (
+            torch.cat([p.kept[0] for p in parts if p.kept], 1),
+            torch.cat([p.kept[1] for p in parts if p.kept], 1),
+        ),
+    )
+
+
+class Accumulator:
+    """Streams over draws: memory does not grow with their number unless they are kept."""
+
+    def __init__(self, likelihood: Likelihood, keep_samples: bool = False) -> None:
+        self.likelihood = likelihood
+        self.keep_samples = keep_samples
+        self.count = 0
+        self.kept: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, output: Any) -> None:
+        """One draw's output."""
+        value, noise = self.likelihood.summarize(output)
+        votes = self._votes(value)
+        self.count += 1
+        if self.count == 1:
+            self.mean, self.noise, self.votes = value.clone(), noise.clone(), votes
+            self.squares = torch.zeros_like(value)
+        else:  # Welford's update
+            delta = value - self.mean
+            self.mean += delta / self.count
+            self.squares += delta * (value - self.mean)
+            self.noise += (noise - self.noise) / self.count
+            if votes is not None and self.votes is not None:
+                self.votes += votes
+        if self.keep_samples:
+            self.kept.append((value, noise))
+
+    def _votes(self, value: Tensor) -> Tensor | None:
+        if self.likelihood.task != "classification":
+            return None
+        if self.likelihood.name == "bernoulli":
+            return (value > 0.5).to(value.dtype)
+        dim = int(self.likelihood.class_dim)  # type: ignore[arg-type]
+        winner = value.argmax(dim, keepdim=True)
+        return torch.zeros_like(value).scatter_(dim, winner, 1.0)
+
+    def result(self) -> Predictive:
+        kept = None
+        if self.keep_samples:
+            kept = (torch.stack([v for v, _ in self.kept]), torch.stack([n for _, n in self.kept]))
+        votes = None if self.votes is None else self.votes / self.count
+        spread = self.squares / self.count
+        return Predictive(self.likelihood, self.count, self.mean, spread, self.noise, votes, kept)
+
+
+def _normal_log_prob(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
+    log_prob = -0.5 * ((target - mean).square() / var + (2 * math.pi * var).log())
+    return log_prob.flatten(1).sum(1) if log_prob.dim() > 1 else log_prob
+
+
+def _mixture_quantile(means: Tensor, variances: Tensor, level: float) -> Tensor:
+    """Quantile of the equal mixture of normals, by bisection to float precision."""
+    stds = variances.sqrt()
+    low, high = (means - 10 * stds).amin(0), (means + 10 * stds).amax(0)
+    for _ in range(60):
+        middle = (low + high) / 2
+        below = torch.special.ndtr((middle - means) / stds).mean(0) < level
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return (low + high) / 2

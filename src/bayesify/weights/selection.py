@@ -1,0 +1,83 @@
+"""Deciding, for every parameter of a network, whether it is random, and saying why not."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from bayesify.weights.slots import Slot, find_slots
+from bayesify.weights.watch import execution_order, layer_of
+from bayesify.weights.where import Candidate, Where, kind_of
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One parameter and what became of it."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: str
+    random: bool
+    reason: str  # why it stayed deterministic; "" for random ones
+    aliases: tuple[str, ...] = ()  # other names of the same (tied) parameter
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Every parameter of a network in registration order, and the places of the random ones."""
+
+    weights: tuple[Weight, ...]
+    slots: dict[str, list[Slot]]
+    order_rule: str  # how where.input and where.output were decided; "" when nobody asked
+
+    @property
+    def random(self) -> list[Weight]:
+        return [weight for weight in self.weights if weight.random]
+
+
+def select(
+    net: nn.Module, where: Where, example: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
+) -> Selection:
+    """Apply `where` to every parameter of `net`; frozen and non-floating parameters stay as they are."""
+    slots = find_slots(net)
+    first, last, order_rule = _ends(net, where, example)
+    aliases: dict[int, list[str]] = {}
+    for name, parameter in net.named_parameters(remove_duplicate=False):
+        aliases.setdefault(id(parameter), []).append(name)
+    weights = []
+    for name, parameter in net.named_parameters():
+        names = aliases[id(parameter)]
+        layers = [layer_of(n) for n in names]
+        kind = kind_of(net.get_submodule(layers[0]))
+        candidates = [Candidate(n, kind, l in first, l in last) for n, l in zip(names, layers, strict=True)]
+        reason = _obstacle(parameter) or ("" if any(map(where, candidates)) else f"not in where={where}")
+        weights.append(Weight(name, tuple(parameter.shape), kind, not reason, reason, tuple(names[1:])))
+    return Selection(tuple(weights), {w.name: slots[w.name] for w in weights if w.random}, order_rule)
+
+
+def _obstacle(parameter: nn.Parameter) -> str:
+    if not parameter.requires_grad:
+        return "frozen (requires_grad=False)"
+    if not parameter.is_floating_point():
+        return f"not a real floating-point tensor ({parameter.dtype})"
+    if parameter.numel() == 0:
+        return "empty"
+    return ""
+
+
+def _ends(net: nn.Module, where: Where, example: Any) -> tuple[set[str], set[str], str]:
+    if not where.ordered:
+        return set(), set(), ""
+    if example is not None:
+        first, last = execution_order(net, *example)
+        return {first}, {last}, "by running the example"
+    layers = [layer_of(name) for name, p in net.named_parameters() if "weight" in name and p.dim() > 1]
+    if not layers:
+        return set(), set(), "no layer with a weight matrix"
+    return {layers[0]}, {layers[-1]}, "by registration order (give example= to decide it by running)"

@@ -1,0 +1,137 @@
+"""Where a network keeps its parameters, and calling it with other values in those places.
+
+A slot is one place `getattr(module, attribute)[key]`: an entry of `module._parameters`, or of any
+list or dict of the module that holds the same Parameter (`nn.LSTM` keeps such a list). A tied weight
+has several slots and gets one value in all of them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+
+class Slot(NamedTuple):
+    module: nn.Module
+    attribute: str
+    key: Any
+
+    def get(self) -> Any:
+        return getattr(self.module, self.attribute)[self.key]
+
+    def set(self, value: Any) -> None:
+        getattr(self.module, self.attribute)[self.key] = value
+
+
+Slots = Mapping[str, list[Slot]]
+
+
+def find_slots(net: nn.Module) -> dict[str, list[Slot]]:
+    """Every parameter's places, by its first name; `slots[name][0]` is its own `_parameters` entry."""
+    names = {id(parameter): name for name, parameter in net.named_parameters()}
+    slots: dict[str, list[Slot]] = {name: [] for name in names.values()}
+    for module in net.modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                slots[names[id(parameter)]].append(Slot(module, "_parameters", key))
+    for module in net.modules():
+        for attribute, container in vars(module).items():
+            if attribute == "_parameters" or type(container) not in (list, dict):
+                continue
+            items = container.items() if type(container) is dict else enumerate(container)
+            for place, value in items:
+                if id(value) in names and isinstance(value, nn.Parameter):
+                    slots[names[id(value)]].append(Slot(module, attribute, place))
+    return slots
+
+
+def _swap_in(slots: Slots, values: Mapping[str, Any]) -> list[tuple[Slot, Any]]:
+    old = [(slot, slot.get()) for name in values for slot in slots[name]]
+    for name, value in values.items():
+        for slot in slots[name]:
+            slot.set(value)
+    return old
+
+
+def _swap_out(old: list[tuple[Slot, Any]]) -> None:
+    for slot, value in old:
+        slot.set(value)
+
+
+def call_with(
+    net: nn.Module,
+    slots: Slots,
+    values: Callable[[list[str]], Mapping[str, Any]],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """`net(*args, **kwargs)` with `values(names)` in the slots; the old values come back whatever happens.
+
+    `values` is asked once for all names. Under FSDP2 a unit's parameters exist only inside that unit's
+    forward, so there it is asked once per unit, at that moment.
+    """
+    if is_sharded(net):
+        return _call_sharded(net, slots, values, args, kwargs)
+    old: list[tuple[Slot, Any]] = []
+    try:
+        old = _swap_in(slots, values(list(slots)))
+        return net(*args, **kwargs)
+    finally:
+        _swap_out(old)
+
+
+@torch.compiler.assume_constant_result
+def is_sharded(net: nn.Module) -> bool:
+    """Has `fully_shard` (FSDP2) been applied to `net` or a part of it?"""
+    return any(_is_unit(module) for module in net.modules())
+
+
+def _is_unit(module: nn.Module) -> bool:
+    return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
+
+
+def _units(net: nn.Module, names: list[str]) -> dict[str | None, list[str]]:
+    """The random weights that each FSDP2 unit gathers, by the unit's path; None holds the rest."""
+    paths = [path for path, module in net.named_modules() if _is_unit(module)]
+    units: dict[str | None, list[str]] = {None: [], **{path: [] for path in paths}}
+    for name in names:
+        holders = [path for path in paths if path == "" or name.startswith(path + ".")]
+        units[max(holders, key=len) if holders else None].append(name)
+    return units
+
+
+def _call_sharded(
+    net: nn.Module,
+    slots: Slots,
+    values: Callable[[list[str]], Mapping[str, Any]],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Any:
+    """Swap inside each unit's forward: after FSDP gathered its parameters, before it frees them."""
+    units = _units(net, list(slots))
+    old: dict[str | None, list[tuple[Slot, Any]]] = {}
+    handles = []
+
+    def enter(path: str | None) -> None:
+        old[path] = _swap_in(slots, values(units[path])) if units[path] else []
+
+    def leave(path: str | None) -> None:
+        _swap_out(old.pop(path, []))
+
+    try:
+        for path in units:
+            if path is not None:
+                unit = net.get_submodule(path)
+                handles += [
+                    # FSDP's own pre-hook stands first in the list: ours runs after the gathering
+                    unit.register_forward_pre_hook(lambda *_, p=path: enter(p)),
+                    unit.register_forward_hook(lambda *_, p=path: leave(p), prepend=True),
+                ]
+        enter(None)
+        return net(*args, **kwargs)
+    finally:
+        for path in list(old):
+            leave(path)
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,81 @@
+"""Watch one call of a network: which parameters it uses, in what order and how often."""
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import torch.utils.checkpoint
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+
+class Watch(TorchFunctionMode):
+    """Records every operation that takes one of `tracked` as an argument.
+
+    Reading a shape or a dtype is not a use; an operation that returns a tensor is. `uses` lists the
+    names in execution order, a name once per use.
+    """
+
+    def __init__(self, tracked: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.names = {id(tensor): name for name, tensor in tracked.items()}
+        self.uses: list[str] = []
+        self.checkpointed: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        used = [self.names[id(a)] for a in _flat((*args, *kwargs.values())) if id(a) in self.names]
+        if used and any(isinstance(r, Tensor) for r in _flat((result,))):
+            self.uses += used
+            if inside_checkpoint():
+                self.checkpointed += used
+        return result
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(self.uses)
+
+
+def _flat(values: tuple[Any, ...]) -> list[Any]:
+    flat: list[Any] = []
+    for value in values:
+        flat += _flat(tuple(value)) if isinstance(value, list | tuple) else [value]
+    return flat
+
+
+def inside_checkpoint() -> bool:
+    """Is the caller running inside `torch.utils.checkpoint` (either kind)?"""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+def layer_of(name: str) -> str:
+    """The layer a parameter belongs to: `conv` for `conv.weight` and `conv.parametrizations.weight.original`."""
+    if ".parametrizations." in name:
+        return name.split(".parametrizations.")[0]
+    if name.startswith("parametrizations."):
+        return ""
+    return name.rpartition(".")[0]
+
+
+def execution_order(net: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, str]:
+    """(first layer used, last layer used) in one eval-mode call of `net`; modes come back afterwards."""
+    parameters = dict(net.named_parameters())
+    modes = {module: module.training for module in net.modules()}
+    watch = Watch(parameters)
+    net.eval()
+    try:
+        with torch.no_grad(), watch:
+            net(*args, **kwargs)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    if not watch.uses:
+        raise ValueError("example: running the network on it used none of the network's parameters")
+    return layer_of(watch.uses[0]), layer_of(watch.uses[-1])
