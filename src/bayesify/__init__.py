@@ -11,6 +11,7 @@ from bayesify.moments import Moments
 from bayesify.objectives import KLWarmup, Loss
 from bayesify.predictive import Predictive
 from bayesify.priors import prior
+from bayesify.storage import load, save
 from bayesify.weights import where
 
 __version__ = "0.1.0"
@@ -30,7 +31,9 @@ __all__ = [
     "kl",
     "likelihood",
     "likelihoods",
+    "load",
     "moments",
     "prior",
+    "save",
     "where",
 ]

@@ -1,5 +1,6 @@
 """Averaging a network's output over draws."""
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -79,7 +80,9 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
         return model.pick(model.posterior.run_draw(model.net, call, draw, member))
 
     try:
-        result = torch.func.vmap(one, randomness="different")(weights)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")  # an op that vmap loops over
+            result = torch.func.vmap(one, randomness="different")(weights)
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         model.posterior.vmap_refusal = str(error)
         return None

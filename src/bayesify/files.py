@@ -1,0 +1,96 @@
+"""Writing files so that a reader never sees half of one; tensors as safetensors with a JSON header."""
+
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+HEADER = "bayesify"  # the key of our header among the safetensors metadata
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a temporary file beside `path`, sync it, and rename it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    os.close(handle)
+    partial = Path(name)
+    try:
+        write(partial)
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        partial.chmod(0o644)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself survive a power cut (where the system can)."""
+    if hasattr(os, "O_DIRECTORY"):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    """Tensors and a JSON header in one safetensors file. Tied tensors are stored once, with their aliases."""
+    stored: dict[str, Tensor] = {}
+    first: dict[tuple[Any, ...], str] = {}
+    aliases: dict[str, str] = {}
+    for name, tensor in tensors.items():
+        same = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        if tensor.numel() and same in first:
+            aliases[name] = first[same]
+        else:
+            first[same] = name
+            stored[name] = tensor.detach().to("cpu", copy=True).contiguous()
+    checksums = {name: _checksum(tensor) for name, tensor in stored.items()}
+    text = json.dumps({**header, "aliases": aliases, "checksums": checksums})
+    write_atomically(path, lambda partial: save_file(stored, partial, metadata={HEADER: text}))
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The JSON header of one of our files; a ValueError says what is wrong with any other."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{path} is damaged or not a safetensors file ({error})") from None
+    if HEADER not in metadata:
+        raise ValueError(f"{path} is a safetensors file, but bayesify did not write it (no {HEADER!r} header)")
+    try:
+        return json.loads(metadata[HEADER])
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} has a damaged header ({error})") from None
+
+
+def read_tensors(path: Path, header: Mapping[str, Any], device: Any = "cpu") -> dict[str, Tensor]:
+    """All tensors, checked against the checksums in the header; aliases point to the same tensor."""
+    tensors: dict[str, Tensor] = {}
+    with safe_open(path, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118  (safe_open is not a mapping)
+            tensor = file.get_tensor(name)
+            if _checksum(tensor) != header["checksums"].get(name):
+                raise ValueError(f"{path} is damaged: the bytes of tensor {name!r} have changed")
+            tensors[name] = tensor.to(device)
+    missing = set(header["checksums"]) - set(tensors)
+    if missing:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}")
+    return {**tensors, **{alias: tensors[name] for alias, name in header["aliases"].items()}}
+
+
+def _checksum(tensor: Tensor) -> int:
+    return zlib.crc32(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data) if tensor.numel() else 0

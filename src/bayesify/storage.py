@@ -1,0 +1,122 @@
+"""bf.save and bf.load: one self-contained file for every method. No pickle."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayesify.files import read_header, read_tensors, write_tensors
+from bayesify.likelihoods import likelihood
+from bayesify.methods import Method, method
+from bayesify.module import BayesianModule, bayesify
+from bayesify.posteriors import without_guards
+from bayesify.priors import prior
+
+FORMAT = 1  # of the files this version writes; it reads this and older ones
+
+
+def save(model: BayesianModule, path: str | Path) -> None:
+    """Write `model` to one safetensors file: posterior, method, likelihood, what was random.
+
+    The write is atomic: a crash leaves the old file or the new one, never half of one. Under FSDP call
+    it on every rank (the shards are gathered); rank 0 writes.
+    """
+    if not isinstance(model, BayesianModule):
+        raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned")
+    tensors = {name: _whole(name, value) for name, value in model.state_dict().items()}
+    if torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
+        return
+    write_tensors(Path(path), tensors, header_of(model))
+
+
+def load(
+    path: str | Path,
+    net: nn.Module,
+    map_location: Any = None,
+    output: Callable[[Any], Any] | None = None,
+) -> BayesianModule:
+    """The model in `path` around `net`, a network of the architecture it was saved with.
+
+    Everything is checked first: a file that is damaged, truncated, foreign or newer, or a network with
+    other keys or shapes, raises, names the difference, and leaves `net` as it was.
+    """
+    path = Path(path)
+    header = read_header(path)
+    if header.get("format", 0) > FORMAT:
+        raise ValueError(
+            f"{path} has format {header['format']}, this bayesify ({FORMAT}) is older: upgrade bayesify"
+        )
+    tensors = read_tensors(path, header)
+    _compare(path, "network", net.state_dict(), _inside(tensors, "net."))
+    if header["custom_output"] and output is None:
+        warnings.warn(f"{path} was saved from a model with output=: give bf.load(..., output=...) again")
+    made = make_method(header["method"]).fixed_to(header["random"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # members are overwritten: how they started does not matter
+        model = bayesify(
+            net, made, likelihood(**_named(header["likelihood"])), header["num_data"], output=output
+        )
+    try:
+        _compare(path, "model", model.state_dict(), tensors)
+    except ValueError:
+        without_guards(net)
+        raise
+    model.load_state_dict(tensors)
+    return model if map_location is None else model.to(map_location)
+
+
+def header_of(model: BayesianModule) -> dict[str, Any]:
+    """Everything about a model that is not a tensor, as plain data."""
+    return {
+        "format": FORMAT,
+        "method": {"name": model.method.name, "options": model.method.options()},
+        "likelihood": {"name": model.likelihood.name, "options": model.likelihood.options},
+        "num_data": model.num_data,
+        "random": [w.name for w in model.selection.random],
+        "custom_output": model.output is not None,
+    }
+
+
+def make_method(data: Mapping[str, Any]) -> Method:
+    """A method from its plain data; priors and inner methods are built back."""
+    options = dict(data["options"])
+    for key, value in options.items():
+        if isinstance(value, dict) and set(value) == {"prior", "options"}:
+            options[key] = prior(value["prior"], **value["options"])
+        if isinstance(value, dict) and set(value) == {"method", "options"}:
+            options[key] = make_method({"name": value["method"], "options": value["options"]})
+    return method(data["name"], **options)
+
+
+def _named(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": data["name"], **data["options"]}
+
+
+def _whole(name: str, value: Any) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"state {name!r} is a {type(value).__name__}: only tensors can be saved")
+    return value.full_tensor() if hasattr(value, "full_tensor") else value
+
+
+def _inside(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def _compare(path: Path, what: str, mine: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
+    problems = []
+    for title, names in (
+        (f"only in the {what}", sorted(set(mine) - set(stored))),
+        ("only in the file", sorted(set(stored) - set(mine))),
+    ):
+        if names:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            problems.append(f"{title}: {', '.join(names[:5])}{more}")
+    for name in mine:
+        if name in stored and mine[name].shape != stored[name].shape:
+            problems.append(f"{name} is {tuple(mine[name].shape)}, in the file {tuple(stored[name].shape)}")
+    if problems:
+        shown = "; ".join(problems[:8])
+        raise ValueError(f"{path} does not fit this {what}: {shown}")
