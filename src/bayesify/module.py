@@ -22,6 +22,7 @@ from bayesify.prediction import predict
 from bayesify.predictive import Predictive
 from bayesify.summary import Row, Summary
 from bayesify.weights import Selection
+from bayesify.weights.slots import is_sharded, is_sharded_unit
 
 _MODELS: "weakref.WeakSet[BayesianModule]" = weakref.WeakSet()
 
@@ -111,6 +112,11 @@ class BayesianModule(nn.Module):
         """
         if getattr(self, "_is_replica", False):
             raise RuntimeError("nn.DataParallel is not supported: use DistributedDataParallel")
+        if is_sharded(self.net) and not is_sharded_unit(self):
+            raise RuntimeError(
+                "the network is sharded (FSDP2) but the model around it is not, so the variational "
+                "parameters would differ between ranks: call fully_shard(model) last"
+            )
         call = Call(*as_arguments(x, kwargs), generator)
         with self._locked():
             if target is None:

@@ -25,6 +25,7 @@ class MonteCarloVI(Method):
     kl:        estimator of the KL, with `num_kl_draws` draws where it is a Monte-Carlo one
     init_std:  starting std as a fraction of each tensor's root mean square, small enough that a
                pretrained network predicts nearly as before
+    same_draws: every process of a distributed run draws the same weights (else each its own)
     """
 
     name = "mc_vi"
@@ -36,6 +37,7 @@ class MonteCarloVI(Method):
     num_kl_draws: int = 1000
     sampling: str = "draw"
     init_std: float = 0.05
+    same_draws: bool = False
     family_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class MonteCarloVI(Method):
             sampling=self.sampling,
             kl_estimator=self.kl,
             num_kl_draws=self.num_kl_draws,
+            same_draws=self.same_draws,
             init_std=self.init_std,
             **self.family_options,
         )

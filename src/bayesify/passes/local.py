@@ -22,12 +22,14 @@ VAR_FLOOR = 1e-16  # keeps the gradient of the square root finite where an outpu
 class UsedAgain(RuntimeError):
     """A weight of the local pass was used a second time; such weights take the draw pass."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"weight {name!r} is used more than once in a forward, so it needs the draw pass, and compiled "
-            f"code cannot find that out: give bayesify(..., example=x), or call the model once before compiling"
-        )
-        self.name = name
+    ADVICE = (
+        "is used more than once in a forward, so it needs the draw pass, and compiled code cannot find that "
+        "out: give bayesify(..., example=x), or call the model once before compiling"
+    )
+
+    @property
+    def name(self) -> str:
+        return self.args[0]
 
 
 class LocalWeight(StandIn):
@@ -47,7 +49,7 @@ class LocalWeight(StandIn):
     def draw(self) -> Tensor:
         """One draw, the same for every use in this forward."""
         if self.used:
-            raise UsedAgain(self.name)
+            raise UsedAgain(self.name, UsedAgain.ADVICE)
         if self.drawn is None:
             self.drawn = self.q.rsample(generator=self.generator)
         return self.drawn
@@ -55,7 +57,7 @@ class LocalWeight(StandIn):
     def take(self) -> Family:
         """Claim the weight for one local use."""
         if self.used or self.drawn is not None:
-            raise UsedAgain(self.name)
+            raise UsedAgain(self.name, UsedAgain.ADVICE)
         self.used = True
         return self.q
 
@@ -118,7 +120,8 @@ def _flipout(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) ->
     y = y + r * func(x * s, delta, None, *args, **kwargs)
     if b_delta is not None:
         t = _signs(y, features, batched, weight.generator)
-        y = y + t * (b_delta if features == -1 else b_delta.view(-1, *(1,) * (y.dim() - 1 - batched)))
+        shape = (-1,) if features == -1 else (-1, *(1,) * (y.dim() - 1 - batched))  # (features, 1, ...)
+        y = y + t * b_delta.to(y.dtype).view(shape)
     return y
 
 

@@ -1,5 +1,6 @@
 """Independent random tensors, one family for all: the posterior of variational methods."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,11 +11,13 @@ from bayesify.divergences import kl
 from bayesify.families import Family, RandomTensor
 from bayesify.passes.local import LOCAL_KINDS, UsedAgain, local_weights
 from bayesify.passes.moments import call_with_moments, carriers
+from bayesify.posteriors.agreement import shared_generator
 from bayesify.posteriors.base import Call, Posterior
 from bayesify.posteriors.guard import REFUSAL, CheckpointGuard
 from bayesify.priors import Prior
 from bayesify.weights import Selection, Watch, call_with
 from bayesify.weights.slots import is_sharded
+from bayesify.weights.where import kind_of
 
 SAMPLINGS = ("draw", "local", "flipout", "moments")
 
@@ -35,6 +38,7 @@ class Factorized(Posterior):
         sampling: str = "draw",
         kl_estimator: str = "auto",
         num_kl_draws: int = 1,
+        same_draws: bool = False,
         **family_options: Any,
     ) -> None:
         super().__init__()
@@ -43,11 +47,16 @@ class Factorized(Posterior):
         self.sampling = sampling
         self.kl_estimator = kl_estimator
         self.num_kl_draws = num_kl_draws
+        self.same_draws = same_draws
         self.slots = selection.slots
         self.q = nn.Module()
         for name, slots in self.slots.items():
             _put(self.q, name, RandomTensor(family, slots[0].get(), own_centre=False, **family_options))
-        self.local = frozenset(w.name for w in selection.random if w.kind in LOCAL_KINDS and not w.aliases)
+        self.local = frozenset(
+            w.name
+            for w in selection.random
+            if kind_of(self.slots[w.name][0].module) in LOCAL_KINDS and not w.aliases
+        )
         self.repeated: frozenset[str] = frozenset()  # used more than once in a forward, found by watching
         self.unused: tuple[str, ...] = ()
         self.watched = False
@@ -55,6 +64,9 @@ class Factorized(Posterior):
         self.guard.watch(net, list(self.slots))
 
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
+        if self.same_draws and call.generator is None:
+            call = call._replace(generator=shared_generator(next(self.parameters()).device))
+
         def values(names: list[str]) -> Mapping[str, Any]:
             distributions = self.distributions(names)
             if kl_terms is not None:
@@ -116,7 +128,8 @@ class Factorized(Posterior):
         buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
         devices = list({t.device for t in tracked.values() if t.is_cuda})
         watch = Watch(tracked)
-        with torch.random.fork_rng(devices), torch.no_grad(), watch:
+        with warnings.catch_warnings(), torch.random.fork_rng(devices), torch.no_grad(), watch:
+            warnings.simplefilter("ignore")  # the real call will warn
             net(*call.args, **call.kwargs)
         with torch.no_grad():
             for name, buffer in net.named_buffers():

@@ -84,16 +84,18 @@ def call_with(
 @torch.compiler.assume_constant_result
 def is_sharded(net: nn.Module) -> bool:
     """Has `fully_shard` (FSDP2) been applied to `net` or a part of it?"""
-    return any(_is_unit(module) for module in net.modules())
+    return any(is_sharded_unit(module) for module in net.modules())
 
 
-def _is_unit(module: nn.Module) -> bool:
+@torch.compiler.assume_constant_result
+def is_sharded_unit(module: nn.Module) -> bool:
+    """Is `module` itself an FSDP2 unit?"""
     return any(base.__name__ == "FSDPModule" for base in type(module).__mro__)
 
 
 def _units(net: nn.Module, names: list[str]) -> dict[str | None, list[str]]:
     """The random weights that each FSDP2 unit gathers, by the unit's path; None holds the rest."""
-    paths = [path for path, module in net.named_modules() if _is_unit(module)]
+    paths = [path for path, module in net.named_modules() if is_sharded_unit(module)]
     units: dict[str | None, list[str]] = {None: [], **{path: [] for path in paths}}
     for name in names:
         holders = [path for path in paths if path == "" or name.startswith(path + ".")]

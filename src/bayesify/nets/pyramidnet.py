@@ -1,0 +1,86 @@
+"""Deep pyramidal residual networks: the width grows a little in every block.
+
+Reference: Han et al., "Deep Pyramidal Residual Networks", CVPR 2017, eq. 2 (additive) and Fig. 6(d).
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bayesify.nets.parts import HeConv2d, check_image, pad_channels, pooled_head
+
+
+class PyramidBlock(nn.Module):
+    """y = pad(pool(x)) + bn(conv3(relu(bn(conv3(bn(x)))))): no ReLU before the first convolution.
+
+    pool: 2×2 averaging at stride 2 (the odd last row and column kept), identity at stride 1; pad: zeros for
+    the new channels.
+    """
+
+    def __init__(self, num_inputs: int, num_outputs: int, stride: int) -> None:
+        super().__init__()
+        self.num_extra = num_outputs - num_inputs
+        self.first = nn.Sequential(
+            nn.BatchNorm2d(num_inputs),
+            HeConv2d(num_inputs, num_outputs, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(num_outputs),
+        )
+        self.second = nn.Sequential(
+            HeConv2d(num_outputs, num_outputs, 3, padding=1, bias=False), nn.BatchNorm2d(num_outputs)
+        )
+        self.pool = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(F.relu(self.first(x))) + pad_channels(self.pool(x), self.num_extra)
+
+
+def widths(depth: int, alpha: float) -> list[int]:
+    """Width after the stem and after each block: round(16 + alpha i / n), i = 0 … n, n = (depth − 2) / 2."""
+    num_blocks = (depth - 2) // 2
+    return [round(16 + alpha * i / num_blocks) for i in range(num_blocks + 1)]
+
+
+class PyramidNet(nn.Module):
+    """Stem, three stages of basic blocks, batch norm, ReLU, averaging, one linear layer.
+
+    (batch, channels, height, width) -> (batch, num_outputs)
+    """
+
+    def __init__(self, depth: int, alpha: float, num_outputs: int, channels: int) -> None:
+        super().__init__()
+        sizes = widths(depth, alpha)
+        per_stage = (len(sizes) - 1) // 3
+        self.stem = nn.Sequential(HeConv2d(channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16))
+        self.blocks = nn.Sequential(
+            *(
+                PyramidBlock(sizes[i], sizes[i + 1], 2 if i in (per_stage, 2 * per_stage) else 1)
+                for i in range(3 * per_stage)
+            )
+        )
+        self.norm = nn.BatchNorm2d(sizes[-1])
+        self.head = pooled_head(sizes[-1], num_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.relu(self.norm(self.blocks(self.stem(x)))))
+
+
+def pyramidnet(
+    num_outputs: int, input_shape: tuple[int, ...], depth: int = 20, alpha: float = 48.0
+) -> PyramidNet:
+    """PyramidNet of basic blocks, depth = 6 n + 2; alpha is the number of channels gained from stem to head.
+
+    >>> pyramidnet(10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    if depth < 8 or depth % 6 != 2:
+        raise ValueError(f"depth={depth} must be 6 n + 2 with n >= 1; choose e.g. 20, 56 or 110")
+    if alpha < 0:
+        raise ValueError(f"alpha={alpha} must be at least 0: it is the number of channels gained")
+    channels, _, _ = check_image(input_shape, 4, "resize the images or choose net='mlp'")
+    return PyramidNet(depth, alpha, num_outputs, channels)
+
+
+def pyramidnet110(
+    num_outputs: int, input_shape: tuple[int, ...], depth: int = 110, alpha: float = 270.0
+) -> PyramidNet:
+    """The CIFAR-100 net of paper 2: 110 layers, widths 16 + 5 i, i = 1 … 54."""
+    return pyramidnet(num_outputs, input_shape, depth, alpha)

@@ -1,0 +1,70 @@
+"""The encoder of a 3-D U-Net as a classifier of volumes.
+
+Reference: paper 1, Fig. 9, for 105×127×105 brain images, after Ronneberger et al., "U-Net", MICCAI 2015. The
+figure does not say what a Conv3D block holds: here a 3×3×3 convolution with padding 1, batch norm and ReLU.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from bayesify.nets.parts import check_positive, conv_size
+
+FILTERS = (1, 2, 4, 8, 16)  # times the width
+STRIDES = (1, 1, 1, 3, 3)
+POOLS = (3, 2, 2, 2, 1)  # the last block is not followed by pooling
+SMALLEST = 8
+
+
+def conv_block(num_inputs: int, num_filters: int, stride: int) -> list[nn.Module]:
+    """3×3×3 convolution without bias, batch norm, ReLU (our choice)."""
+    conv = nn.Conv3d(num_inputs, num_filters, 3, stride, padding=1, bias=False)
+    return [conv, nn.BatchNorm3d(num_filters), nn.ReLU()]
+
+
+def pool_kernel(sizes: Sequence[int], pool: int) -> tuple[int, ...]:
+    """`pool` in each dimension, or 1 where the dimension would vanish."""
+    return tuple(pool if size >= pool else 1 for size in sizes)
+
+
+class UNet3dEncoder(nn.Module):
+    """Five Conv3D blocks with max pooling between, one linear layer on 16 width = 256 features.
+
+    (batch, channels, depth, height, width) -> (batch, num_outputs). 105×127×105 ends at 1×1×1, as the
+    figure's Linear(256, 2) asks. Smaller volumes skip a pooling in a dimension that would vanish; whatever
+    is left of larger ones is averaged.
+    """
+
+    def __init__(self, num_outputs: int, channels: int, sizes: Sequence[int], width: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for factor, stride, pool in zip(FILTERS, STRIDES, POOLS, strict=True):
+            layers += conv_block(channels, factor * width, stride)
+            channels = factor * width
+            sizes = [conv_size(size, 3, stride, padding=1) for size in sizes]
+            kernel = pool_kernel(sizes, pool)
+            if max(kernel) > 1:
+                layers.append(nn.MaxPool3d(kernel))
+            sizes = [size // step for size, step in zip(sizes, kernel, strict=True)]
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(channels, num_outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+
+def unet3d_encoder(num_outputs: int, input_shape: tuple[int, ...], width: int = 16) -> UNet3dEncoder:
+    """The net of paper 1, Fig. 9, for volumes of the size `input_shape`; width: filters of the first block.
+
+    >>> unet3d_encoder(2, (1, 28, 28, 28))(torch.zeros(2, 1, 28, 28, 28)).shape
+    torch.Size([2, 2])
+    """
+    if len(input_shape) != 4:
+        raise ValueError(f"input_shape={input_shape} must be (channels, depth, height, width) for this net")
+    if min(input_shape[1:]) < SMALLEST:
+        raise ValueError(
+            f"input_shape={input_shape} is too small: this net needs depth, height and width of at least "
+            f"{SMALLEST}; resize the volumes or choose net='mlp'"
+        )
+    check_positive(width=width)
+    return UNet3dEncoder(num_outputs, input_shape[0], input_shape[1:], width)
