@@ -92,7 +92,7 @@ class BayesianModule(nn.Module):
         self.num_data = num_data
         self.output = output
         self.lock = Lock()
-        self.train(net.training)
+        self.training = net.training
         _MODELS.add(self)
 
     def forward(
@@ -209,6 +209,8 @@ class BayesianModule(nn.Module):
                 "num_data is missing: the KL is scaled by the number of training examples. "
                 "Give bayesify(..., num_data=len(train_set)) or set model.num_data"
             )
+        if num_draws < 1:
+            raise ValueError(f"num_draws={num_draws!r} must be at least 1")
         eager = not torch.compiler.is_compiling()
         values = eager and target.device.type == "cpu"  # reading values would stall an accelerator
         nlls: list[Tensor] = []

@@ -35,6 +35,9 @@ class DeepEnsemble(Method):
         object.__setattr__(self, "where", method.where)
         object.__setattr__(self, "kl_weight", method.kl_weight)
 
+    def options(self) -> dict[str, Any]:
+        return {key: value for key, value in super().options().items() if key != "kl_weight"}
+
     def fixed_to(self, names: list[str]) -> "DeepEnsemble":
         return DeepEnsemble(self.method.fixed_to(names), self.num_members)
 

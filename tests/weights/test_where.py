@@ -1,0 +1,117 @@
+"""Which parameters become random."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bayesify as bf
+from bayesify.weights.where import Where, kind_of
+
+where = bf.where
+
+
+class Backwards(nn.Module):
+    """Registered in the opposite order of execution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(8, 3)
+        self.norm = nn.BatchNorm1d(8)
+        self.hidden = nn.Linear(8, 8)
+        self.stem = nn.Conv1d(1, 2, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.norm(self.hidden(self.stem(x[:, None]).flatten(1)).relu()))
+
+
+def chosen(selector: Where, example: bool = False) -> set[str]:
+    x = torch.randn(2, 4) if example else None
+    model = bf.bayesify(Backwards(), bf.MonteCarloVI(where=selector), example=x)
+    return {name.rpartition(".")[0] for name in model.summary().random}
+
+
+def test_kinds_and_patterns() -> None:
+    assert chosen(where.all) == {"head", "norm", "hidden", "stem"}
+    assert chosen(where.norm) == {"norm"}
+    assert chosen(where.linear) == {"head", "hidden"}
+    assert chosen(where.conv) == {"stem"}
+    assert chosen(where.matching("^h")) == {"head", "hidden"}
+
+
+def test_combinations() -> None:
+    assert chosen(where.norm | where.conv) == {"norm", "stem"}
+    assert chosen(where.linear & ~where.matching("head")) == {"hidden"}
+    assert chosen(~where.linear & ~where.conv) == {"norm"}
+    assert repr(where.norm | ~where.output & where.matching("a")) == "(norm | (~output & matching('a')))"
+
+
+def test_input_and_output_are_found_by_running() -> None:
+    assert chosen(where.input, example=True) == {"stem"}
+    assert chosen(where.output, example=True) == {"head"}
+    assert chosen(where.linear & ~where.output, example=True) == {"hidden"}
+
+
+def test_without_an_example_the_order_of_registration_decides_and_the_summary_says_so() -> None:
+    assert chosen(where.input) == {"head"}
+    assert chosen(where.output) == {"stem"}
+    model = bf.bayesify(Backwards(), bf.MonteCarloVI(where=where.output))
+    assert "by registration order (give example=" in str(model.summary())
+    model = bf.bayesify(Backwards(), bf.MonteCarloVI(where=where.output), example=torch.randn(2, 4))
+    assert "decided by running the example" in str(model.summary())
+
+
+def test_the_example_run_leaves_no_trace() -> None:
+    net = Backwards().train()
+    net.head.eval()
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+    x = torch.randn(2, 4)
+    state = torch.get_rng_state()
+    bf.bayesify(net, bf.MonteCarloVI(where=where.input, sampling="local"), example=x)
+    assert net.training and not net.head.training
+    assert all(torch.equal(before[k], v) for k, v in net.state_dict().items())
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_dict_of_inputs_is_an_example_too() -> None:
+    net = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = bf.bayesify(net, bf.MonteCarloVI(where=where.input), example={"src": torch.randn(2, 3, 8)})
+    assert model.summary().random == ["self_attn.in_proj_weight", "self_attn.in_proj_bias"]
+
+
+def test_tied_weights_are_chosen_by_any_of_their_names() -> None:
+    net = nn.Sequential(nn.Embedding(5, 4), nn.Linear(4, 5, bias=False))
+    net[1].weight = net[0].weight
+    model = bf.bayesify(net, bf.MonteCarloVI(where=where.matching(r"^1\.")))
+    assert model.summary().random == ["0.weight"]
+
+
+def test_frozen_parameters_stay_and_are_named() -> None:
+    net = Backwards()
+    net.stem.weight.requires_grad_(False)
+    model = bf.bayesify(net, bf.MonteCarloVI(where=where.all))
+    assert model.summary().deterministic == {"stem.weight": "frozen (requires_grad=False)"}
+
+
+def test_by_default_normalisation_stays_deterministic() -> None:
+    model = bf.bayesify(Backwards(), "mc_vi")
+    assert set(model.summary().deterministic) == {"norm.weight", "norm.bias"}
+    assert "not in where=~norm" in str(model.summary())
+
+
+def test_layers_of_other_libraries_are_known_by_name() -> None:
+    class LlamaRMSNorm(nn.Module): ...
+
+    class Conv1D(nn.Module): ...
+
+    class Normalizer(nn.Module): ...
+
+    assert [kind_of(m()) for m in (LlamaRMSNorm, Conv1D, Normalizer)] == ["norm", "linear", "other"]
+
+
+def test_an_example_that_uses_no_parameter() -> None:
+    class Idle(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return x
+
+    with pytest.raises(ValueError, match="example: running the network on it used none"):
+        bf.bayesify(Idle(2, 2), bf.MonteCarloVI(where=where.input), example=torch.ones(1, 2))
