@@ -2,6 +2,7 @@
 
 from bayesify import likelihoods, moments
 from bayesify.divergences import kl
+from bayesify.engine import History, fit
 from bayesify.evaluation import evaluate
 from bayesify.families import family
 from bayesify.likelihoods import likelihood
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BayesianModule",
     "DeepEnsemble",
+    "History",
     "KLWarmup",
     "Loss",
     "Moments",
@@ -27,6 +29,7 @@ __all__ = [
     "Predictive",
     "bayesify",
     "evaluate",
+    "fit",
     "family",
     "kl",
     "likelihood",

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import metrics
-from bayesify.prediction import inputs_of
+from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.predictive import Predictive
 
 
@@ -23,12 +23,13 @@ def evaluate(
     Classification: accuracy, nll, brier, ece and mce (`num_bins` equal-width bins), and the means of
     entropy, epistemic uncertainty and confidence. Regression: rmse, nll (mixture over draws), mean std.
     """
+    device = next(model.parameters()).device
     means, targets, rows = [], [], []
     for batch in loader:
-        target = _target_of(batch)
+        target = target_of(batch)
         regression = model.likelihood.task == "regression"
         prediction = model.predict(
-            _to_model(inputs_of(batch), model), num_draws, keep_samples=regression, generator=generator
+            to_device(inputs_of(batch), device), num_draws, keep_samples=regression, generator=generator
         )
         rows.append(_row(prediction, target.to(prediction.mean.device)))
         means.append(_flat(prediction, prediction.mean).cpu())
@@ -80,21 +81,3 @@ def _flat(prediction: Predictive, probs: Tensor) -> Tensor:
     if prediction.likelihood.name == "bernoulli":
         return torch.stack([1 - probs, probs], -1).reshape(-1, 2)
     return probs.movedim(prediction._class_dim, -1).reshape(-1, probs.shape[prediction._class_dim])
-
-
-def _target_of(batch: Any) -> Tensor:
-    if isinstance(batch, dict):
-        for key in ("labels", "label", "target"):
-            if key in batch:
-                return batch[key]
-        raise ValueError(f"the batch is a dict without 'labels' (keys: {', '.join(batch)})")
-    if not isinstance(batch, list | tuple) or len(batch) < 2:
-        raise ValueError(f"the loader gives {type(batch).__name__}: evaluate needs (input, target) pairs")
-    return batch[1]
-
-
-def _to_model(inputs: Any, model: Any) -> Any:
-    device = next(model.parameters()).device
-    if isinstance(inputs, Tensor):
-        return inputs.to(device)
-    return {k: v.to(device) for k, v in inputs.items()} if isinstance(inputs, dict) else inputs

@@ -70,7 +70,9 @@ def read_header(path: Path) -> dict[str, Any]:
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is damaged or not a safetensors file ({error})") from None
     if HEADER not in metadata:
-        raise ValueError(f"{path} is a safetensors file, but bayesify did not write it (no {HEADER!r} header)")
+        raise ValueError(
+            f"{path} is a safetensors file, but bayesify did not write it (no {HEADER!r} header)"
+        )
     try:
         return json.loads(metadata[HEADER])
     except json.JSONDecodeError as error:

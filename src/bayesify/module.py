@@ -71,6 +71,8 @@ def bayesify(
 class BayesianModule(nn.Module):
     """A network with random weights. Its own parameters are the centres, at `model.net`."""
 
+    kl_weight: Tensor
+
     def __init__(
         self,
         net: nn.Module,

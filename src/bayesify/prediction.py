@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from bayesify.batches import inputs_of, to_device
 from bayesify.families import standard_normal
 from bayesify.moments import Moments
 from bayesify.posteriors import Call
 from bayesify.predictive import Accumulator, Predictive, concatenate
+from bayesify.weights.slots import is_sharded_unit
 
 VMAP_NUMBERS = 2**26  # at most this many weights of stacked draws at once
 
@@ -30,9 +32,9 @@ def predict(
     if isinstance(x, Iterable) and not isinstance(x, Tensor | tuple | list | dict) and not hasattr(x, "keys"):
         device = next(model.parameters()).device
         parts = [
-            predict(model, _to(inputs_of(batch), device), num_draws, keep_samples, generator, batched).to(
-                "cpu"
-            )
+            predict(
+                model, to_device(inputs_of(batch), device), num_draws, keep_samples, generator, batched
+            ).to("cpu")
             for batch in x
         ]
         if not parts:
@@ -55,6 +57,10 @@ def outputs(model: Any, call: Call, member: int, num_draws: int, batched: bool |
     posterior, net = model.posterior, model.net
     if getattr(posterior, "sampling", "draw") == "moments":
         yield from _from_moments(model.pick(posterior.run(net, call, member)), num_draws, call.generator)
+        return
+    if is_sharded_unit(model):  # the weights exist only inside forward
+        for _ in range(num_draws):
+            yield model.pick(model(call.args, generator=call.generator, **call.kwargs))
         return
     chunk = _chunk(model, call, num_draws, batched)
     done = 0
@@ -108,22 +114,3 @@ def _from_moments(moments: Moments, num_draws: int, generator: Generator | None)
     for _ in range(num_draws):
         noise = standard_normal(tuple(moments.mean.shape), moments.mean, generator)
         yield moments.mean + moments.var.clamp_min(0).sqrt() * noise
-
-
-def inputs_of(batch: Any) -> Any:
-    """The input of a loader's batch: of (input, target) pairs the first, of dicts all but `labels`."""
-    if isinstance(batch, list | tuple):
-        return batch[0]
-    if isinstance(batch, dict):
-        return {key: value for key, value in batch.items() if key not in ("labels", "label", "target")}
-    return batch
-
-
-def _to(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, list | tuple):
-        return type(value)(_to(v, device) for v in value)
-    if isinstance(value, dict):
-        return {k: _to(v, device) for k, v in value.items()}
-    return value

@@ -47,7 +47,10 @@ def run(job: Callable[..., None], folder: Path, size: int = 2) -> None:
 def make_net() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Linear(6, 8), nn.ReLU(), nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU()), nn.Linear(8, 3)
+        nn.Linear(6, 8),
+        nn.ReLU(),
+        nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.ReLU()),
+        nn.Linear(8, 3),
     )
 
 

@@ -134,9 +134,7 @@ def gru() -> Case:
 
 
 def embedding() -> Case:
-    return Case(
-        nn.Sequential(nn.Embedding(20, 6), nn.Flatten(), nn.Linear(24, 3)), torch.randint(20, (2, 4))
-    )
+    return Case(nn.Sequential(nn.Embedding(20, 6), nn.Flatten(), nn.Linear(24, 3)), torch.randint(20, (2, 4)))
 
 
 def reflect_padding() -> Case:

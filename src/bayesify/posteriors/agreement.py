@@ -11,7 +11,9 @@ def shared_generator(device: torch.device) -> Generator:
     Nothing is kept between calls, so a run that restores its random state resumes exactly.
     """
     if torch.compiler.is_compiling():
-        raise RuntimeError("same_draws=True needs a generator, which compiled code cannot use: run it eagerly")
+        raise RuntimeError(
+            "same_draws=True needs a generator, which compiled code cannot use: run it eagerly"
+        )
     seed = torch.randint(2**62, (1,))
     if dist.is_available() and dist.is_initialized():
         seed = seed.to(device)

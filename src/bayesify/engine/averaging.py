@@ -1,0 +1,53 @@
+"""An exponential moving average of the parameters."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class MovingAverage:
+    """average ← decay · average + (1 − decay) · parameter, after every step; a slow start by step / (step + 10)."""
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        if not 0 < decay < 1:
+            raise ValueError(f"ema={decay!r} must lie between 0 and 1 (0.999 is usual)")
+        self.decay = decay
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.average = [p.detach().clone() for p in self.parameters]
+        self.steps = 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        self.steps += 1
+        decay = min(self.decay, self.steps / (self.steps + 10))
+        torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The averaged parameters in the model for a while."""
+        kept = [p.detach().clone() for p in self.parameters]
+        self._write(self.average)
+        try:
+            yield
+        finally:
+            self._write(kept)
+
+    @torch.no_grad()
+    def _write(self, values: list[Tensor]) -> None:
+        for parameter, value in zip(self.parameters, values, strict=True):
+            parameter.copy_(value)
+
+    def finish(self) -> None:
+        """Leave the averaged parameters in the model."""
+        self._write(self.average)
+
+    def state_dict(self) -> dict[str, object]:
+        return {"average": list(self.average), "steps": self.steps}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        self.steps = int(state["steps"])  # type: ignore[call-overload]
+        for mine, stored in zip(self.average, state["average"], strict=True):  # type: ignore[call-overload]
+            mine.copy_(stored)

@@ -1,0 +1,76 @@
+"""The folder of one run: one owner at a time."""
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from bayesify.engine.checkpoint import find_checkpoints
+from bayesify.engine.history import History
+
+
+class RunFolder:
+    """Owns a folder while entered: a second run in it is refused. Without a path nothing is written."""
+
+    def __init__(self, path: str | Path | None, resume: bool, owner: bool) -> None:
+        self.path = None if path is None else Path(path)
+        self.resume = resume
+        self.owner = owner  # this process writes (rank 0)
+        self._lock: int | None = None
+
+    @property
+    def checkpoints(self) -> Path:
+        assert self.path is not None
+        return self.path / "checkpoints"
+
+    def __enter__(self) -> "RunFolder":
+        if self.path is None:
+            return self
+        if not self.resume and find_checkpoints(self.checkpoints):
+            raise FileExistsError(
+                f"{self.path} holds a run already: go on with resume=True (--resume), or choose another folder"
+            )
+        if self.owner:
+            try:
+                self.checkpoints.mkdir(parents=True, exist_ok=True)
+                self._lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
+            except OSError as error:
+                raise OSError(f"cannot write to folder={str(self.path)!r}: {error.strerror}") from None
+            _lock(self._lock, self.path)
+            for left_over in (*self.path.glob(".*.partial"), *self.checkpoints.glob(".*.partial")):
+                left_over.unlink(missing_ok=True)  # of a run that was killed while writing
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def write_history(self, history: History) -> None:
+        if self.path is not None and self.owner:
+            history.write_csv(self.path / "metrics.csv")
+
+    def tensorboard(self, wanted: bool) -> Any | None:
+        """A writer of TensorBoard event files, where wanted."""
+        if not wanted or not self.owner:
+            return None
+        if self.path is None:
+            raise ValueError("tensorboard=True needs a folder to write to")
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise ImportError("tensorboard=True needs tensorboard: pip install tensorboard") from None
+        return SummaryWriter(self.path / "tensorboard")
+
+
+def _lock(handle: int, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # a system without it: two runs in one folder are not noticed there
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise RuntimeError(f"another run is using {path}: wait for it, or choose another folder") from None

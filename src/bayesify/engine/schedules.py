@@ -1,0 +1,43 @@
+"""Learning-rate schedules by name, stepped once per optimiser step."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
+
+from bayesify.names import lookup
+
+
+def cosine(optimizer: Optimizer, num_steps: int) -> LambdaLR:
+    """lr · ½ (1 + cos(π t / T))."""
+    return LambdaLR(optimizer, lambda t: 0.5 * (1 + math.cos(math.pi * min(t / num_steps, 1))))
+
+
+def linear(optimizer: Optimizer, num_steps: int) -> LambdaLR:
+    """lr · (1 − t / T)."""
+    return LambdaLR(optimizer, lambda t: max(1 - t / num_steps, 0.0))
+
+
+def onecycle(optimizer: Optimizer, num_steps: int) -> OneCycleLR:
+    """Up to lr over the first 30 % of the run and down again (torch's OneCycleLR, its defaults)."""
+    return OneCycleLR(optimizer, [group["lr"] for group in optimizer.param_groups], total_steps=num_steps + 1)
+
+
+SCHEDULES: dict[str, Callable[[Optimizer, int], Any]] = {
+    "cosine": cosine,
+    "linear": linear,
+    "onecycle": onecycle,
+}
+
+
+def make_schedule(
+    schedule: str | Callable[..., Any] | None, optimizer: Optimizer, num_steps: int
+) -> Any | None:
+    """A scheduler by name or from the user's own function of (optimizer, num_steps); None for a constant rate."""
+    if schedule is None:
+        return None
+    if isinstance(schedule, str):
+        return lookup(SCHEDULES, schedule, "schedule")(optimizer, num_steps)
+    return schedule(optimizer, num_steps)

@@ -1,0 +1,54 @@
+"""Devices, processes and compilation."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from bayesify.engine.sharding import shard
+
+
+def make_fabric(accelerator: str, devices: int | str, num_nodes: int, strategy: str, precision: str) -> Any:
+    """Lightning Fabric, launched. Under torchrun it takes the processes that are there."""
+    try:
+        from lightning_fabric import Fabric
+        from lightning_fabric.strategies import ModelParallelStrategy
+    except ImportError as error:
+        raise ImportError(f"bf.fit needs {error.name}: pip install 'bayesify[all]'") from None
+    chosen: Any = strategy
+    if strategy == "fsdp":
+        chosen = ModelParallelStrategy(shard, save_distributed_checkpoint=False)
+    try:
+        fabric = Fabric(
+            accelerator=accelerator,
+            devices=devices,
+            num_nodes=num_nodes,
+            strategy=chosen,
+            precision=precision,  # type: ignore[arg-type]
+        )
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"accelerator={accelerator!r}, devices={devices!r}, strategy={strategy!r}, "
+            f"precision={precision!r} cannot be had here: {error}"
+        ) from None
+    fabric.launch()
+    return fabric
+
+
+def compile_decision(
+    compile: bool | str, model: Any, device: torch.device, num_steps: int
+) -> tuple[bool, str]:
+    """(compile?, why) for a run of `num_steps` steps."""
+    if compile is False:
+        return False, "compile: off, as asked"
+    if any(isinstance(m, nn.RNNBase) for m in model.modules()):
+        return False, "compile: off (torch cannot compile recurrent layers whole)"
+    if getattr(model.posterior, "same_draws", False):
+        return False, "compile: off (same_draws needs a generator)"
+    if compile is True:
+        return True, "compile: on, as asked"
+    if device.type != "cuda":
+        return False, f"compile: off (on {device.type} it costs minutes and gains little)"
+    if num_steps < 1000:
+        return False, f"compile: off ({num_steps} steps are too few to pay for it)"
+    return True, "compile: on"
