@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.append(str(Path(__file__).parent / "conversion"))
+for room in ("conversion", "engine"):
+    sys.path.append(str(Path(__file__).parent / room))
 
 
 @pytest.fixture(autouse=True)

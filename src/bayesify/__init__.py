@@ -1,6 +1,6 @@
 """bayesify: one line makes any PyTorch network Bayesian."""
 
-from bayesify import likelihoods, moments
+from bayesify import likelihoods, moments, samplers
 from bayesify.divergences import kl
 from bayesify.engine import History, fit
 from bayesify.evaluation import evaluate
@@ -37,6 +37,7 @@ __all__ = [
     "load",
     "moments",
     "prior",
+    "samplers",
     "save",
     "where",
 ]

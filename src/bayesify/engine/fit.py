@@ -289,22 +289,22 @@ class _Loop:
             "seen": self.seen,
             "best": self.best,
             "bad_epochs": self.bad_epochs,
-            "sums": list(self.sums),
+            "sums": self._of_all_ranks([s.cpu() for s in self.sums]),
             "history": [dict(row) for row in self.history],
             "model": self.model.state_dict(),
             "optimizer": self.raw_optimizer.state_dict(),
             "schedule": None if self.schedule is None else self.schedule.state_dict(),
             "warmup": None if self.warmup is None else self.warmup.state_dict(),
             "ema": None if self.ema is None else self.ema.state_dict(),
-            "random": self._random_of_all_ranks(random_state()),
-            "epoch_random": self._random_of_all_ranks(self.epoch_random),
+            "random": self._of_all_ranks(random_state()),
+            "epoch_random": self._of_all_ranks(self.epoch_random),
         }
         write_checkpoint(
             self.folder.checkpoints, self.step, state, self.o.keep_last, self.fabric.is_global_zero
         )
         self.fabric.barrier()
 
-    def _random_of_all_ranks(self, mine: Any) -> list[Any]:
+    def _of_all_ranks(self, mine: Any) -> list[Any]:
         if self.fabric.world_size == 1:
             return [mine]
         every: list[Any] = [None] * self.fabric.world_size
@@ -328,7 +328,7 @@ class _Loop:
         for part, stored in ((self.schedule, "schedule"), (self.warmup, "warmup"), (self.ema, "ema")):
             if part is not None and state[stored] is not None:
                 part.load_state_dict(state[stored])
-        for sum_, value in zip(self.sums, state["sums"], strict=True):
+        for sum_, value in zip(self.sums, state["sums"][self.fabric.global_rank], strict=True):
             sum_.copy_(value)
         self.epoch, self.batch, self.step = state["epoch"], state["batch"], state["step"]
         self.seen, self.best, self.bad_epochs = state["seen"], state["best"], state["bad_epochs"]

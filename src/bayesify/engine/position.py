@@ -49,4 +49,8 @@ def number_of_examples(loader: Any) -> int | None:
 
 
 def number_of_batches(loader: Any) -> int | None:
-    return len(loader) if hasattr(loader, "__len__") else None
+    """Batches in an epoch; None for a stream, which does not know its end."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None

@@ -1,5 +1,6 @@
 """Devices, processes and compilation."""
 
+import os
 from typing import Any
 
 import torch
@@ -17,7 +18,13 @@ def make_fabric(accelerator: str, devices: int | str, num_nodes: int, strategy: 
         raise ImportError(f"bf.fit needs {error.name}: pip install 'bayesify[all]'") from None
     chosen: Any = strategy
     if strategy == "fsdp":
-        chosen = ModelParallelStrategy(shard, save_distributed_checkpoint=False)
+        # Fabric's own choice is tensor parallelism inside a node, which would leave the data ranks unsynced
+        chosen = ModelParallelStrategy(
+            shard,
+            data_parallel_size=_number_of_processes(devices, num_nodes),
+            tensor_parallel_size=1,
+            save_distributed_checkpoint=False,
+        )
     try:
         fabric = Fabric(
             accelerator=accelerator,
@@ -33,6 +40,13 @@ def make_fabric(accelerator: str, devices: int | str, num_nodes: int, strategy: 
         ) from None
     fabric.launch()
     return fabric
+
+
+def _number_of_processes(devices: int | str, num_nodes: int) -> int:
+    if "WORLD_SIZE" in os.environ:  # torchrun and other launchers
+        return int(os.environ["WORLD_SIZE"])
+    per_node = torch.cuda.device_count() or 1 if devices in ("auto", "-1", -1) else int(devices)
+    return per_node * num_nodes
 
 
 def compile_decision(

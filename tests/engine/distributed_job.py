@@ -1,0 +1,89 @@
+"""Training over several processes: torchrun … distributed_job.py FOLDER WHAT."""
+
+import sys
+from typing import Any
+
+import torch
+from training_job import data, train
+
+import bayesify as bf
+from bayesify.data import Loader, Split
+from bayesify.nets import make
+
+
+def ddp_equals_one(folder: str) -> None:
+    """Same draws, no dropout: two processes of batch 10 train like one of batch 20."""
+    made = deterministic_model()
+    bf.fit(made, Loader(data().train, 10, shuffle=True), devices=2, strategy="ddp", folder=folder, **SETTINGS)
+
+
+SETTINGS: dict[str, Any] = {
+    "epochs": 3,
+    "accelerator": "cpu",
+    "progress": False,
+    "seed": 4,
+    "optimizer": lambda params: torch.optim.SGD(params, lr=0.05),
+}
+
+
+def deterministic_model() -> bf.BayesianModule:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.ReLU(), torch.nn.Linear(12, 2))
+    return bf.bayesify(net, bf.MonteCarloVI(same_draws=True))
+
+
+def ddp_resumed(folder: str) -> None:
+    for part in ("/whole", "/parts"):
+        train(folder + part, "mc_vi", "own", accelerator="cpu", devices=2, strategy="ddp")
+
+
+def ddp_first_part(folder: str) -> None:
+    """Stops in the middle of an epoch as a killed run would: no goodbye, the checkpoint is what there is."""
+    from bayesify.engine import fit
+
+    count = 0
+    original = fit.__globals__["_Loop"]._step
+
+    def stopping(self: Any, group: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == 11:
+            raise SystemExit(0)
+        original(self, group)
+
+    fit.__globals__["_Loop"]._step = stopping
+    train(folder + "/parts", "mc_vi", "own", accelerator="cpu", devices=2, strategy="ddp")
+
+
+def fsdp_vit(folder: str) -> None:
+    """FSDP trains a small ViT: the loss falls, the file holds the whole model, and it resumes."""
+    torch.manual_seed(0)
+
+    def made() -> bf.BayesianModule:
+        torch.manual_seed(0)
+        net = make("vit_small_patch4", num_outputs=2, input_shape=(1, 8, 8), dim=24, heads=2, depth=2)
+        return bf.bayesify(net, bf.MonteCarloVI(init_std=0.01))
+
+    x = torch.rand(64, 1, 8, 8)
+    y = (x[:, 0, :4].mean((1, 2)) > x[:, 0, 4:].mean((1, 2))).long()
+    options: dict[str, Any] = {
+        "accelerator": "cpu",
+        "devices": 2,
+        "strategy": "fsdp",
+        "folder": folder,
+        "seed": 0,
+        "lr": 3e-3,
+        "progress": False,
+    }
+    loader = Loader(Split(x, y), 8, shuffle=True)
+    val = Loader(Split(x, y), 64)
+    first = bf.fit(made(), loader, val, epochs=2, **options)
+    more = bf.fit(made(), loader, val, epochs=6, **options)
+    assert more.column("val_nll")[:2] == first.column("val_nll")
+    assert more[-1]["nll"] < more[0]["nll"]
+    assert torch.tensor(more.column("val_nll")).isfinite().all()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    globals()[sys.argv[2]](sys.argv[1])

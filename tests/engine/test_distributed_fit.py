@@ -1,0 +1,46 @@
+"""bf.fit over two processes, launched by torchrun."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from distributed_job import SETTINGS, deterministic_model
+from test_resume import assert_same_run, tensors
+from training_job import data
+
+import bayesify as bf
+from bayesify.data import Loader
+
+JOB = Path(__file__).with_name("distributed_job.py")
+
+
+def torchrun(what: str, folder: Path, processes: int = 2) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    result = subprocess.run([*command, str(JOB), str(folder), what], capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-6000:]
+
+
+def test_two_processes_train_like_one_on_the_joined_batch(tmp_path: Path) -> None:
+    torchrun("ddp_equals_one", tmp_path / "two")
+    one = deterministic_model()
+    history = bf.fit(one, Loader(data().train, 20, shuffle=True), **SETTINGS)
+    two = tensors(tmp_path / "two" / "model.safetensors")
+    for name, value in one.state_dict().items():
+        assert torch.allclose(two[name], value, atol=1e-5), name
+    assert history[-1]["loss"] > 0
+
+
+def test_a_run_of_two_processes_resumes_bit_for_bit(tmp_path: Path) -> None:
+    torchrun("ddp_first_part", tmp_path)
+    assert not (tmp_path / "parts" / "model.safetensors").exists()
+    torchrun("ddp_resumed", tmp_path)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    with pytest.raises(ValueError, match="had 2 processes, this one has 1"):
+        bf.fit(deterministic_model(), Loader(data().train, 10), folder=tmp_path / "whole", epochs=9)
+
+
+def test_fsdp_trains_a_vision_transformer(tmp_path: Path) -> None:
+    torchrun("fsdp_vit", tmp_path)
+    assert any("posterior.q" in name for name in tensors(tmp_path / "model.safetensors"))

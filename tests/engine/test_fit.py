@@ -1,0 +1,198 @@
+"""bf.fit: what its options do, and what it refuses."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from training_job import data, loader, model, train
+
+import bayesify as bf
+from bayesify import files
+from bayesify.data import Loader
+from bayesify.engine.finite import NonFiniteError
+
+
+def quick(**options: Any) -> bf.History:
+    settings: dict[str, Any] = {"epochs": 2, "progress": False, "seed": 0, **options}
+    made = settings.pop("model", None) or model("mc_vi")
+    return bf.fit(made, settings.pop("loader", None) or loader("own"), Loader(data().test, 40), **settings)
+
+
+def test_training_learns_and_the_history_tells() -> None:
+    history = quick(epochs=25, lr=0.02, kl_warmup=25)
+    assert history[-1]["nll"] < history[0]["nll"]
+    assert history[-1]["val_accuracy"] > 0.8
+    assert history.column("epoch") == list(range(1, 26))
+    assert history.best("val_nll")["val_nll"] == min(history.column("val_nll"))
+    assert history.column("kl_weight")[-1] == pytest.approx(1.0)
+    assert any("compile: off" in note for note in history.notes)
+    with pytest.raises(ValueError, match="no row of this history has 'val_magic'"):
+        history.best("val_magic")
+
+
+def test_num_data_comes_from_the_loader() -> None:
+    for kind in ("own", "torch"):
+        made = model("mc_vi")
+        made.num_data = None
+        quick(model=made, loader=loader(kind), epochs=1)
+        assert made.num_data == 200
+
+
+def test_accumulation_equals_a_larger_batch() -> None:
+    def weights(batch_size: int, accumulate: int) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        made = bf.bayesify(nn.Linear(6, 2), bf.Point())
+        split = data().train
+        bf.fit(
+            made,
+            Loader(split, batch_size, shuffle=True),
+            epochs=2,
+            accumulate=accumulate,
+            optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
+            progress=False,
+        )
+        return [p.detach() for p in made.parameters()]
+
+    for a, b in zip(weights(20, 1), weights(10, 2), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_early_stopping() -> None:
+    history = quick(epochs=50, lr=0.5, patience=2)
+    assert len(history) < 50
+    assert "stopped early" in history.notes[-1]
+
+
+def test_the_moving_average_is_left_in_the_model() -> None:
+    plain, averaged = model("mc_vi"), model("mc_vi")
+    quick(model=plain)
+    quick(model=averaged, ema=0.99)
+    assert not torch.equal(plain.net[0].weight, averaged.net[0].weight)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "onecycle"])
+def test_schedules(schedule: str) -> None:
+    assert quick(schedule=schedule)[-1]["lr"] < 1e-3
+
+
+def test_mixed_precision_and_clipping() -> None:
+    assert quick(precision="bf16-mixed", clip_norm=0.5)[-1]["loss"] > 0
+
+
+def test_a_bad_gradient_stops_before_the_step_and_names_the_parameter(tmp_path: Path) -> None:
+    made = model("mc_vi")
+    train_loader = loader("own")
+    quick(model=made, loader=train_loader, folder=tmp_path, epochs=1)
+    good = {k: v.clone() for k, v in made.state_dict().items()}
+
+    class Broken(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+            return g * float("nan")
+
+    made.output = Broken.apply
+    with pytest.raises(NonFiniteError, match=r"not finite in net.0.weight.*The optimiser step was not taken"):
+        quick(model=made, loader=train_loader, folder=tmp_path, epochs=2)
+    assert all(torch.equal(v, good[k]) for k, v in made.state_dict().items() if "running" not in k and "num_b" not in k)
+    made.output = None
+    assert len(quick(model=made, loader=train_loader, folder=tmp_path, epochs=2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epochs": 0}, "epochs=0 must be a whole number"),
+        ({"accumulate": 0}, "accumulate=0"),
+        ({"schedule": "cosin"}, "schedule='cosin' does not exist.*Did you mean 'cosine'"),
+        ({"precision": "8-bit"}, "precision='8-bit' cannot be had here"),
+        ({"accelerator": "warp"}, "accelerator='warp'"),
+        ({"strategy": "magic"}, "strategy='magic'"),
+        ({"ema": 1.5}, "ema=1.5 must lie between 0 and 1"),
+        ({"kl_warmup": -1}, "kl_warmup=-1"),
+        ({"tensorboard": True}, "tensorboard=True needs a folder"),
+    ],
+)
+def test_bad_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        quick(**options)
+
+
+def test_patience_needs_validation() -> None:
+    with pytest.raises(ValueError, match="needs a val_loader"):
+        bf.fit(model("mc_vi"), loader("own"), epochs=1, patience=2)
+
+
+def test_two_runs_in_one_folder(tmp_path: Path) -> None:
+    from bayesify.engine.folder import RunFolder
+
+    with RunFolder(tmp_path, True, True), pytest.raises(RuntimeError, match="another run is using"):
+        quick(folder=tmp_path)
+
+
+def test_a_used_folder_without_resume(tmp_path: Path) -> None:
+    quick(folder=tmp_path)
+    with pytest.raises(FileExistsError, match="holds a run already"):
+        quick(folder=tmp_path, resume=False)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="cannot write to folder="):
+        quick(folder=tmp_path / "file" / "run")
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(str(tmp_path), "mc_vi", "own", epochs=1)
+    before = sorted(os.listdir(tmp_path / "checkpoints"))
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "save_file", full)
+        with pytest.raises(OSError, match="No space left"):
+            train(str(tmp_path), "mc_vi", "own", epochs=2)
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == before
+    assert len(train(str(tmp_path), "mc_vi", "own", epochs=2)) == 2
+
+
+def test_an_iterable_data_set_resumes_at_the_start_of_its_epoch(tmp_path: Path) -> None:
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self) -> Any:
+            split = data().train
+            return iter(zip(split.inputs[:64], split.targets[:64], strict=True))
+
+    stream = torch.utils.data.DataLoader(Stream(), 16)
+    made = model("mc_vi")
+
+    class Stop(Exception): ...
+
+    def stopping() -> Any:
+        yield from list(stream)[:3]
+        raise Stop
+
+    class Interrupted(torch.utils.data.DataLoader):
+        def __iter__(self) -> Any:
+            return stopping()
+
+    with pytest.raises(Stop):
+        bf.fit(
+            made, Interrupted(Stream(), 16), epochs=2, folder=tmp_path, checkpoint_every=1, progress=False
+        )
+    history = bf.fit(model("mc_vi"), stream, epochs=2, folder=tmp_path, progress=False)
+    assert any("resumes at the start of its epoch" in note for note in history.notes)
+
+
+def test_progress_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    quick(progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("compile: off")
+    assert lines[1].startswith("epoch 1/2  loss ")
+    assert "val_accuracy" in lines[2]
