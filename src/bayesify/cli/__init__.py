@@ -8,6 +8,12 @@ def main() -> None:
         import typer  # noqa: F401
     except ImportError as error:
         raise SystemExit(f"bayesify's command line needs {error.name}: pip install 'bayesify[all]'") from None
-    from bayesify.cli.app import app
+    import warnings
 
+    from bayesify.cli.app import app
+    from bayesify.cli.errors import signal_to_exit
+    from bayesify.cli.terminal import show_warning
+
+    warnings.showwarning = show_warning
+    signal_to_exit()
     app()
