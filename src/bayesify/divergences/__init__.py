@@ -1,9 +1,12 @@
 """KL(q ‖ p) by several estimators behind one function."""
 
+from collections.abc import Sequence
+
+import torch
 from torch import Generator, Tensor
 
-from bayesify.divergences.exact import EXACT
-from bayesify.families import Family, RandomTensor
+from bayesify.divergences.exact import ALL, EXACT
+from bayesify.families import Family, RandomTensor, inside_functorch
 from bayesify.names import lookup
 from bayesify.priors import Prior
 
@@ -33,4 +36,18 @@ def kl(
     return lookup(ESTIMATORS, estimator, "estimator")(distribution, p, num_draws, generator)
 
 
-__all__ = ["ESTIMATORS", "EXACT", "kl"]
+def kl_all(
+    qs: Sequence[Family],
+    p: Prior,
+    estimator: str = "auto",
+    num_draws: int = 1000,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Σ_j KL(q_j ‖ p) over many tensors of one family, in few kernels where the pair has such a form."""
+    together = ALL.get((type(qs[0]), type(p)))
+    if together is not None and estimator in ("auto", "exact") and not inside_functorch():
+        return together(qs, p)
+    return torch.stack([kl(q, p, estimator, num_draws, generator) for q in qs]).sum()
+
+
+__all__ = ["ESTIMATORS", "EXACT", "kl", "kl_all"]

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bayesify.families.base import Family, RandomTensor, standard_normal
+from bayesify.families.base import Family, RandomTensor, inside_functorch, standard_normal
 from bayesify.families.normal import Normal
 from bayesify.names import lookup
 
@@ -23,4 +23,4 @@ def family(name: str, like: Tensor, **options: Any) -> RandomTensor:
     return RandomTensor(lookup(FAMILIES, name, "family"), like, own_centre=True, **options)
 
 
-__all__ = ["FAMILIES", "Family", "Normal", "RandomTensor", "family", "standard_normal"]
+__all__ = ["FAMILIES", "Family", "Normal", "RandomTensor", "family", "inside_functorch", "standard_normal"]

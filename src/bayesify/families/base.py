@@ -1,6 +1,7 @@
 """The face of every family q(w), and the module that holds one family's free parameters."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -53,6 +54,11 @@ class Family(ABC):
         """`n` draws (n, *shape), or one draw (*shape) without `n`."""
         return self.transform(self.noise(() if n is None else (n,), generator))
 
+    @classmethod
+    def rsample_all(cls, qs: Sequence[Any], generator: Generator | None = None) -> list[Tensor]:
+        """One draw of each of many tensors; families override it where that can be done in fewer kernels."""
+        return [q.rsample(generator=generator) for q in qs]
+
 
 class RandomTensor(nn.Module):
     """One random tensor: a family and its free parameters.
@@ -96,9 +102,29 @@ class RandomTensor(nn.Module):
         return self.family.name
 
 
+def standard_normals(likes: Sequence[Tensor], generator: Generator | None) -> list[Tensor]:
+    """N(0, 1) noise for many tensors: one kernel, cut into views.
+
+    With a generator each tensor is drawn by itself, so that the numbers do not depend on which tensors are
+    drawn together.
+    """
+    first = likes[0]
+    if generator is not None or any(t.dtype != first.dtype or t.device != first.device for t in likes):
+        return [standard_normal(tuple(t.shape), t, generator) for t in likes]
+    sizes = [-(-t.numel() // 4) * 4 for t in likes]  # views start at multiples of four numbers: aligned reads
+    flat = torch.randn(sum(sizes), dtype=first.dtype, device=first.device)
+    parts = flat.split(sizes)
+    return [part[: t.numel()].view(t.shape) for part, t in zip(parts, likes, strict=True)]
+
+
 def standard_normal(shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:
     """N(0, 1) noise of the dtype and device of `like`; drawn where the generator lives."""
     if generator is None:
         return torch.randn(shape, dtype=like.dtype, device=like.device)
     noise = torch.randn(shape, dtype=like.dtype, device=generator.device, generator=generator)
     return noise.to(like.device)
+
+
+def inside_functorch() -> bool:
+    """Are we inside torch.func (vmap, grad), which has no rules for multi-tensor kernels?"""
+    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None

@@ -1,12 +1,13 @@
 """The factorized normal family."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from bayesify.families.base import Family, standard_normal
+from bayesify.families.base import Family, inside_functorch, standard_normal, standard_normals
 
 
 class Normal(Family):
@@ -40,6 +41,15 @@ class Normal(Family):
     def transform(self, noise: Tensor) -> Tensor:
         return torch.addcmul(self.loc, self.scale, noise)
 
+    @classmethod
+    def rsample_all(cls, qs: Sequence["Normal"], generator: Generator | None = None) -> list[Tensor]:
+        """The same draws as `rsample`, for all tensors in a handful of kernels."""
+        locs = [q.loc for q in qs]
+        if inside_functorch():
+            return super().rsample_all(qs, generator)
+        noise = standard_normals(locs, generator)
+        return list(_DrawAll.apply(len(qs), *locs, *(q.log_scale for q in qs), *noise))
+
     def log_prob(self, value: Tensor) -> Tensor:
         z = (value - self.loc) / self.scale
         return -0.5 * z.square() - self.log_scale - 0.5 * math.log(2 * math.pi)
@@ -51,3 +61,26 @@ class Normal(Family):
     @property
     def variance(self) -> Tensor:
         return (2 * self.log_scale).exp()
+
+
+class _DrawAll(torch.autograd.Function):
+    """w_j = loc_j + exp(log_scale_j) ξ_j for many tensors j at once.
+
+    ∂w/∂loc = 1 and ∂w/∂log_scale = exp(log_scale) ξ = w − loc, so backward needs no noise, only w.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, n: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        locs, log_scales, noise = tensors[:n], tensors[n : 2 * n], tensors[2 * n :]
+        scales = torch._foreach_exp(log_scales)
+        weights = torch._foreach_addcmul(locs, scales, noise)
+        ctx.n = n
+        ctx.save_for_backward(*locs, *weights)
+        return tuple(weights)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        locs, weights = saved[: ctx.n], saved[ctx.n :]
+        deviations = torch._foreach_sub(weights, locs)
+        return (None, *grads, *torch._foreach_mul(deviations, grads), *[None] * ctx.n)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.divergences import kl
+from bayesify.divergences import kl_all
 from bayesify.families import Family, RandomTensor
 from bayesify.passes.local import LOCAL_KINDS, UsedAgain, local_weights
 from bayesify.passes.moments import call_with_moments, carriers
@@ -162,12 +162,12 @@ class Factorized(Posterior):
         if self.sampling == "moments":
             return carriers(distributions)
         if self.sampling == "draw":
-            return {name: q.rsample(generator=generator) for name, q in distributions.items()}
+            drawn = self.family.rsample_all(list(distributions.values()), generator)
+            return dict(zip(distributions, drawn, strict=True))
         return local_weights(distributions, self.local - self.repeated, self.sampling, generator)
 
     def _kl(self, distributions: Mapping[str, Family]) -> Tensor:
-        terms = [kl(q, self.prior, self.kl_estimator, self.num_kl_draws) for q in distributions.values()]
-        return torch.stack(terms).sum()
+        return kl_all(list(distributions.values()), self.prior, self.kl_estimator, self.num_kl_draws)
 
     def _guarded(self, function: Any, net: nn.Module, values: Any, call: Call) -> Any:
         if torch.compiler.is_compiling():

@@ -31,9 +31,7 @@ class Sampler(Optimizer, ABC):
         key = str(like.device)
         if key not in self.generators:
             self.generators[key] = Generator(like.device).manual_seed(self.seed)
-        return torch.randn(
-            like.shape, generator=self.generators[key], dtype=like.dtype, device=like.device
-        )
+        return torch.randn(like.shape, generator=self.generators[key], dtype=like.dtype, device=like.device)
 
     def state_dict(self) -> dict[str, Any]:
         states = {key: generator.get_state() for key, generator in self.generators.items()}
