@@ -21,63 +21,59 @@ def evaluate(
     """Metrics of `model` over `loader`, which gives (input, target) pairs or dicts with "labels".
 
     Classification: accuracy, nll, brier, ece and mce (`num_bins` equal-width bins), and the means of
-    entropy, epistemic uncertainty and confidence. Regression: rmse, nll (mixture over draws), mean std.
+    entropy, epistemic uncertainty and confidence; with several positions per example, over the positions
+    that are not ignored. Regression: rmse, nll (mixture over draws, per example), mean std.
     """
     device = next(model.parameters()).device
-    means, targets, rows = [], [], []
+    regression = model.likelihood.task == "regression"
+    parts: list[dict[str, Tensor]] = []
+    num_data = 0
     for batch in loader:
-        target = target_of(batch)
-        regression = model.likelihood.task == "regression"
-        prediction = model.predict(
-            to_device(inputs_of(batch), device), num_draws, keep_samples=regression, generator=generator
-        )
-        rows.append(_row(prediction, target.to(prediction.mean.device)))
-        means.append(_flat(prediction, prediction.mean).cpu())
-        targets.append(target.cpu())
-    if not rows:
+        target = to_device(target_of(batch), device)
+        num_data += len(target)
+        x = to_device(inputs_of(batch), device)
+        prediction = model.predict(x, num_draws, keep_samples=regression, generator=generator)
+        part = _real(prediction, target) if regression else _classes(prediction, target)
+        parts.append({key: value.cpu() for key, value in part.items()})
+    if not parts:
         raise ValueError("the loader is empty: nothing to evaluate")
-    mean, target = torch.cat(means), torch.cat(targets)
-    sizes = torch.tensor([float(len(t)) for t in targets], dtype=torch.float64)
-    result = {
-        key: float((torch.stack([r[key] for r in rows]) * sizes).sum() / sizes.sum()) for key in rows[0]
-    }
-    if model.likelihood.task == "regression":
-        return {"rmse": float(metrics.rmse(mean, target)), **result, "num_data": float(len(target))}
-    return {**_classification(model, mean, target, num_bins), **result, "num_data": float(len(target))}
+    joined = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
+    mean, target = joined.pop("mean"), joined.pop("target")
+    result = {key: float(value.double().mean()) for key, value in joined.items()}
+    if regression:
+        return {"rmse": float(metrics.rmse(mean, target)), **result, "num_data": float(num_data)}
+    if not len(target):
+        raise ValueError("every target is ignored: nothing to evaluate")
+    quality = {name: float(metrics.METRICS[name](mean, target)) for name in ("accuracy", "nll", "brier")}
+    calibration = {name: float(metrics.METRICS[name](mean, target, num_bins)) for name in ("ece", "mce")}
+    counts = {"num_bins": float(num_bins), "num_data": float(num_data)}
+    return {**quality, **calibration, **result, **counts}
 
 
-def _classification(model: Any, probs: Tensor, target: Tensor, num_bins: int) -> dict[str, float]:
-    target = target.reshape(-1).long()
-    ignored = getattr(model.likelihood, "ignore_index", None)
-    if ignored is not None:
-        probs, target = probs[target != ignored], target[target != ignored]
-    return {
-        "accuracy": float(metrics.accuracy(probs, target)),
-        "nll": float(metrics.nll(probs, target)),
-        "brier": float(metrics.brier(probs, target)),
-        "ece": float(metrics.ece(probs, target, num_bins)),
-        "mce": float(metrics.mce(probs, target, num_bins)),
-        "num_bins": float(num_bins),
-    }
+def _real(prediction: Predictive, target: Tensor) -> dict[str, Tensor]:
+    mean = prediction.mean
+    nll = -prediction.log_prob(target)
+    return {"mean": mean, "target": target.reshape(mean.shape), "nll": nll, "std": prediction.std.flatten()}
 
 
-def _row(prediction: Predictive, target: Tensor) -> dict[str, Tensor]:
-    """Means over one batch."""
-    if prediction.likelihood.task == "regression":
-        parts = {"nll": -prediction.log_prob(target), "std": prediction.std}
-    else:
-        parts = {
-            "entropy": prediction.entropy,
-            "epistemic": prediction.epistemic,
-            "confidence": prediction.confidence,
-        }
-    return {key: value.double().mean().cpu() for key, value in parts.items()}
-
-
-def _flat(prediction: Predictive, probs: Tensor) -> Tensor:
-    """Probabilities as (examples or positions, classes); regression means as they are."""
-    if prediction.likelihood.task == "regression":
-        return probs
+def _classes(prediction: Predictive, target: Tensor) -> dict[str, Tensor]:
+    """Every counted position of a batch: probabilities (positions, classes), targets and uncertainties."""
+    target = prediction.likelihood.check(prediction.mean, target, values=True)
     if prediction.likelihood.name == "bernoulli":
-        return torch.stack([1 - probs, probs], -1).reshape(-1, 2)
-    return probs.movedim(prediction._class_dim, -1).reshape(-1, probs.shape[prediction._class_dim])
+        if not torch.equal(target, target.round()):
+            raise ValueError("target holds probabilities: evaluate needs labels, 0 or 1")
+        probs = torch.stack([1 - prediction.mean, prediction.mean], -1).reshape(-1, 2)
+    elif target.is_floating_point():
+        raise ValueError("target holds class probabilities: evaluate needs class indices (target.argmax(1))")
+    else:
+        probs = prediction.mean.movedim(prediction._class_dim, -1).flatten(0, -2)
+    target = target.reshape(-1).long()
+    ignored = getattr(prediction.likelihood, "ignore_index", None)
+    counted = torch.ones_like(target, dtype=torch.bool) if ignored is None else target != ignored
+    numbers = {
+        "entropy": prediction.entropy,
+        "epistemic": prediction.epistemic,
+        "confidence": prediction.confidence,
+    }
+    positions = {key: value.reshape(-1)[counted] for key, value in numbers.items()}
+    return {"mean": probs[counted], "target": target[counted], **positions}

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor
+from torch.utils import _pytree as pytree
 
 from bayesify.batches import inputs_of, to_device
 from bayesify.families import standard_normal
@@ -77,7 +78,7 @@ def outputs(model: Any, call: Call, member: int, num_draws: int, batched: bool |
         done += n
 
 
-def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) -> Tensor | None:
+def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) -> list[Any] | None:
     """All draws of `weights` at once; None where the network has an operation that vmap cannot batch."""
     if model.posterior.vmap_refusal:
         return None
@@ -89,10 +90,13 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "There is a performance drop")  # an op that vmap loops over
             result = torch.func.vmap(one, randomness="different")(weights)
+    except torch.OutOfMemoryError:
+        return None  # too many draws at once for this input; another may fit
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         model.posterior.vmap_refusal = str(error)
         return None
-    return result if isinstance(result, Tensor) else None
+    count = len(next(iter(weights.values())))
+    return [pytree.tree_map(lambda t, i=i: t[i], result) for i in range(count)]
 
 
 def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None) -> int:

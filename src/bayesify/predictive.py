@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.likelihoods import Likelihood
+from bayesify.likelihoods.base import match_shape, sum_over_example
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,15 @@ class Predictive:
     @property
     def label(self) -> Tensor:
         """The most probable class."""
-        probs = self.probs
+        self._only("classification", "label", "mean")
+        probs = self.mean
         return (probs > 0.5).long() if self._binary else probs.argmax(self._class_dim)
 
     @property
     def confidence(self) -> Tensor:
         """Probability of `label`."""
-        probs = self.probs
+        self._only("classification", "confidence", "std")
+        probs = self.mean
         return torch.maximum(probs, 1 - probs) if self._binary else probs.amax(self._class_dim)
 
     @property
@@ -93,7 +97,7 @@ class Predictive:
 
     @property
     def samples(self) -> Tensor:
-        """(draws, ...): each draw's probabilities, or each draw's target sampled from its normal's mean."""
+        """(draws, ...): each draw's probabilities, or each draw's predicted mean (without its noise)."""
         return self._kept("samples")[0]
 
     def log_prob(self, target: Tensor) -> Tensor:
@@ -103,11 +107,9 @@ class Predictive:
         keep_samples=True, else the normal with the predictive's mean and variance.
         """
         if self.likelihood.task == "classification":
-            log_probs = self.mean.clamp_min(torch.finfo(self.mean.dtype).tiny)
-            output = torch.logit(log_probs) if self._binary else log_probs.log()
-            target = self.likelihood.check(output, target, values=True)
-            return self.likelihood.log_prob(output, target)
-        target = target.reshape(self.mean.shape).to(self.mean.dtype)
+            target = self.likelihood.check(self.mean, target, values=True)
+            return _class_log_prob(self, target)
+        target = match_shape(self.mean, target).to(self.mean.dtype)
         if self.kept is None:
             return _normal_log_prob(self.mean, self.variance, target)
         means, variances = self.kept
@@ -124,7 +126,7 @@ class Predictive:
         means, variances = self._kept("interval")
         lower, upper = (1 - mass) / 2, (1 + mass) / 2
         if self.likelihood.task == "classification":
-            return means.quantile(lower, dim=0), means.quantile(upper, dim=0)
+            return _quantile(means, lower), _quantile(means, upper)
         return _mixture_quantile(means, variances, lower), _mixture_quantile(means, variances, upper)
 
     def __len__(self) -> int:
@@ -225,9 +227,31 @@ class Accumulator:
         return Predictive(self.likelihood, self.count, self.mean, spread, self.noise, votes, kept)
 
 
+def _class_log_prob(prediction: Predictive, target: Tensor) -> Tensor:
+    """log of the averaged probability of the target, training's class weights left out."""
+    probs, floor = prediction.mean, torch.finfo(prediction.mean.dtype).tiny
+    if prediction._binary:
+        log_prob = target * probs.clamp_min(floor).log() + (1 - target) * (1 - probs).clamp_min(floor).log()
+        return sum_over_example(log_prob)
+    log_probs = probs.clamp_min(floor).log().movedim(prediction._class_dim, 1)
+    if target.is_floating_point():
+        return sum_over_example((target.movedim(prediction._class_dim, 1) * log_probs).sum(1))
+    ignored = int(prediction.likelihood.ignore_index)  # type: ignore[arg-type]
+    return -sum_over_example(F.nll_loss(log_probs, target, ignore_index=ignored, reduction="none"))
+
+
+def _quantile(values: Tensor, level: float) -> Tensor:
+    """Quantile over the first dimension, linear between order statistics (torch.quantile has a size limit)."""
+    ordered = values.sort(0).values
+    position = level * (len(ordered) - 1)
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return torch.lerp(ordered[low], ordered[high], position - low)
+
+
 def _normal_log_prob(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
     log_prob = -0.5 * ((target - mean).square() / var + (2 * math.pi * var).log())
-    return log_prob.flatten(1).sum(1) if log_prob.dim() > 1 else log_prob
+    return sum_over_example(log_prob)
 
 
 def _mixture_quantile(means: Tensor, variances: Tensor, level: float) -> Tensor:

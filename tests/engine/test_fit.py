@@ -100,7 +100,11 @@ def test_a_bad_gradient_stops_before_the_step_and_names_the_parameter(tmp_path: 
     made.output = Broken.apply
     with pytest.raises(NonFiniteError, match=r"not finite in net.0.weight.*The optimiser step was not taken"):
         quick(model=made, loader=train_loader, folder=tmp_path, epochs=2)
-    assert all(torch.equal(v, good[k]) for k, v in made.state_dict().items() if "running" not in k and "num_b" not in k)
+    assert all(
+        torch.equal(v, good[k])
+        for k, v in made.state_dict().items()
+        if "running" not in k and "num_b" not in k
+    )
     made.output = None
     assert len(quick(model=made, loader=train_loader, folder=tmp_path, epochs=2)) == 2
 
@@ -183,9 +187,7 @@ def test_an_iterable_data_set_resumes_at_the_start_of_its_epoch(tmp_path: Path) 
             return stopping()
 
     with pytest.raises(Stop):
-        bf.fit(
-            made, Interrupted(Stream(), 16), epochs=2, folder=tmp_path, checkpoint_every=1, progress=False
-        )
+        bf.fit(made, Interrupted(Stream(), 16), epochs=2, folder=tmp_path, checkpoint_every=1, progress=False)
     history = bf.fit(model("mc_vi"), stream, epochs=2, folder=tmp_path, progress=False)
     assert any("resumes at the start of its epoch" in note for note in history.notes)
 

@@ -21,7 +21,9 @@ def data() -> DataSet:
 def model(method: str) -> bf.BayesianModule:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Dropout(0.1), nn.Linear(12, 2))
-    return bf.bayesify(net, bf.MonteCarloVI() if method == "mc_vi" else bf.Point(prior="normal"), num_data=200)
+    return bf.bayesify(
+        net, bf.MonteCarloVI() if method == "mc_vi" else bf.Point(prior="normal"), num_data=200
+    )
 
 
 def loader(kind: str) -> Any:

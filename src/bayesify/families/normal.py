@@ -29,7 +29,7 @@ class Normal(Family):
         return self.log_scale.exp()
 
     @classmethod
-    def init(cls, like: Tensor, init_std: float = 0.05, **_: Any) -> dict[str, Tensor]:
+    def init(cls, like: Tensor, init_std: float = 0.05) -> dict[str, Tensor]:  # type: ignore[override]
         """Starting std = `init_std` × root mean square of the tensor (× 0.1 for an all-zero tensor)."""
         rms = like.float().square().mean().sqrt().item()
         start = init_std * (rms if rms > 0 else 0.1)

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 
@@ -53,6 +54,19 @@ class Likelihood(nn.Module, ABC):
 def sum_over_example(values: Tensor) -> Tensor:
     """(batch, ...) -> (batch,)."""
     return values.flatten(1).sum(1) if values.dim() > 1 else values
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half precision widened; float32 and float64 as they are."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def match_real(output: Tensor, target: Tensor, values: bool) -> Tensor:
+    """A real target in the shape and dtype of `output`; with `values` it must be finite."""
+    target = match_shape(output, target).to(output.dtype)
+    if values and not target.isfinite().all():
+        raise ValueError(f"target holds NaN or infinite values (shape {tuple(target.shape)})")
+    return target
 
 
 def match_shape(output: Tensor, target: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.likelihoods.base import Likelihood, match_shape, sum_over_example
+from bayesify.likelihoods.base import Likelihood, at_least_float32, match_shape, sum_over_example
 
 
 class Bernoulli(Likelihood):
@@ -27,7 +27,7 @@ class Bernoulli(Likelihood):
         return -sum_over_example(F.binary_cross_entropy_with_logits(output, target, reduction="none"))
 
     def summarize(self, output: Tensor) -> tuple[Tensor, Tensor]:
-        logits = output.float()
+        logits = at_least_float32(output)
         probs = logits.sigmoid()
         entropy = -probs * F.logsigmoid(logits) - (1 - probs) * F.logsigmoid(-logits)
         return probs, entropy

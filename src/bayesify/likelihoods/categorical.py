@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.likelihoods.base import Likelihood, sum_over_example
+from bayesify.likelihoods.base import Likelihood, at_least_float32, sum_over_example
 
 
 class Categorical(Likelihood):
@@ -41,8 +41,8 @@ class Categorical(Likelihood):
                 f"(batch, classes, ...): use likelihood='bernoulli' for one logit per example"
             )
         classes = output.shape[self.class_dim]
-        if target.is_floating_point() and target.shape == output.shape:  # soft labels
-            return target
+        if target.is_floating_point() and target.shape == output.shape:
+            return self._check_soft(target, values)
         if target.is_floating_point() or target.dtype == torch.bool:
             raise TypeError(
                 f"target has dtype {target.dtype}; a categorical likelihood needs class indices "
@@ -52,6 +52,7 @@ class Categorical(Likelihood):
         del wanted[self.class_dim]
         if list(target.shape) != wanted:
             raise ValueError(self._shape_message(output, target, wanted))
+        target = target.long()
         if values and target.numel():
             valid = target[target != self.ignore_index]
             if valid.numel() and not (int(valid.min()) >= 0 and int(valid.max()) < classes):
@@ -59,7 +60,17 @@ class Categorical(Likelihood):
                     f"target holds classes {int(valid.min())} to {int(valid.max())}, but the network has "
                     f"{classes} outputs: classes must lie in 0..{classes - 1}"
                 )
-        return target.long()
+        return target
+
+    def _check_soft(self, target: Tensor, values: bool) -> Tensor:
+        if values:
+            sums = target.sum(self.class_dim)
+            if not (target >= 0).all() or not torch.allclose(sums, torch.ones_like(sums), atol=1e-3):
+                raise ValueError(
+                    "target is floating-point, so it holds class probabilities, but they are not all "
+                    "non-negative with sum 1: use likelihood='bernoulli' for several labels at once"
+                )
+        return target
 
     def _shape_message(self, output: Tensor, target: Tensor, wanted: list[int]) -> str:
         message = f"target has shape {tuple(target.shape)}; for an output {tuple(output.shape)} "
@@ -76,16 +87,15 @@ class Categorical(Likelihood):
         loss = F.cross_entropy(
             logits,
             target.movedim(self.class_dim, 1) if soft else target,
-            weight=self.class_weight,
+            weight=None if self.class_weight is None else self.class_weight.to(logits.dtype),
             ignore_index=-100 if soft else self.ignore_index,  # soft labels ignore nothing
             reduction="none",
         )
         return -sum_over_example(loss)
 
     def summarize(self, output: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs = output.float().log_softmax(self.class_dim)
-        probs = log_probs.exp()
-        return probs, -(probs * log_probs).sum(self.class_dim)
+        probs = at_least_float32(output).softmax(self.class_dim)
+        return probs, torch.special.entr(probs).sum(self.class_dim)
 
     @property
     def options(self) -> dict[str, Any]:

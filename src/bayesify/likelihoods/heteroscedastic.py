@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bayesify.likelihoods.base import Likelihood, match_shape, sum_over_example
+from bayesify.likelihoods.base import Likelihood, at_least_float32, match_real, sum_over_example
 
 
 class Heteroscedastic(Likelihood):
@@ -20,7 +20,13 @@ class Heteroscedastic(Likelihood):
 
     def heads(self, output: Any) -> tuple[Tensor, Tensor]:
         if isinstance(output, tuple | list) and len(output) == 2:
-            return output[0], output[1]
+            mean, log_var = output
+            if mean.shape != log_var.shape:
+                raise ValueError(
+                    f"the heads differ: mean {tuple(mean.shape)}, log_var {tuple(log_var.shape)}; "
+                    f"they must have one shape (nothing is broadcast)"
+                )
+            return mean, log_var
         if not isinstance(output, Tensor) or output.dim() < 2 or output.shape[-1] % 2:
             shape = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
             raise ValueError(
@@ -32,7 +38,7 @@ class Heteroscedastic(Likelihood):
 
     def check(self, output: Any, target: Tensor, values: bool) -> Tensor:
         mean, _ = self.heads(output)
-        return match_shape(mean, target).to(mean.dtype)
+        return match_real(mean, target, values)
 
     def log_prob(self, output: Any, target: Tensor) -> Tensor:
         mean, log_var = self.heads(output)
@@ -41,7 +47,7 @@ class Heteroscedastic(Likelihood):
 
     def summarize(self, output: Any) -> tuple[Tensor, Tensor]:
         mean, log_var = self.heads(output)
-        return mean.float(), log_var.float().exp()
+        return at_least_float32(mean), at_least_float32(log_var).exp()
 
     @property
     def options(self) -> dict[str, Any]:

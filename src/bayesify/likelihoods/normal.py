@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesify.likelihoods.base import Likelihood, match_shape, sum_over_example
+from bayesify.likelihoods.base import Likelihood, at_least_float32, match_real, sum_over_example
 
 
 class Normal(Likelihood):
@@ -34,15 +34,15 @@ class Normal(Likelihood):
         return self.log_std.exp()
 
     def check(self, output: Tensor, target: Tensor, values: bool) -> Tensor:
-        return match_shape(output, target).to(output.dtype)
+        return match_real(output, target, values)
 
     def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
         z = (target - output) / self.std
         return sum_over_example(-0.5 * z.square() - self.log_std - 0.5 * math.log(2 * math.pi))
 
     def summarize(self, output: Tensor) -> tuple[Tensor, Tensor]:
-        output = output.float()
-        return output, (2 * self.log_std).exp().expand(output.shape)
+        output = at_least_float32(output)
+        return output, (2 * self.log_std).exp().to(output.dtype).expand(output.shape)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Carrier(StandIn):
 
     @classmethod
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func in METADATA or getattr(func, "__name__", "") == "__get__":
+        if func in METADATA:
             return func(*replace(args, Carrier, _mean), **replace(kwargs, Carrier, _mean))
         inplace = kwargs.get("inplace", False)
         function = RULES.get(func)

@@ -50,6 +50,31 @@ class StandIn:
     def ndim(self) -> int:
         return self.metadata().ndim
 
+    # these hold values, so they are operations like any other
+    @property
+    def T(self) -> Any:
+        return self.handle(torch.Tensor.t, (self,), {}) if self.ndim <= 2 else self.mT
+
+    @property
+    def mT(self) -> Any:
+        return self.handle(torch.Tensor.transpose, (self, -2, -1), {})
+
+    @property
+    def H(self) -> Any:
+        return self.T
+
+    @property
+    def mH(self) -> Any:
+        return self.mT
+
+    @property
+    def data(self) -> Any:
+        return self.handle(torch.Tensor.detach, (self,), {})
+
+    @property
+    def real(self) -> Any:
+        return self.handle(torch.real, (self,), {})
+
     def dim(self) -> int:
         return self.metadata().dim()
 

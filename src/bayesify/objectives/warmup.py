@@ -6,6 +6,8 @@ from typing import Any
 class KLWarmup:
     """kl_weight rises linearly from `start` to `end` over `num_steps` calls of `step()`, then stays.
 
+    `end` is the model's present kl_weight unless given.
+
     >>> warmup = bf.KLWarmup(model, num_steps=1000)
     >>> for x, y in loader:
     ...     ...
@@ -13,14 +15,14 @@ class KLWarmup:
     """
 
     def __init__(
-        self, model: Any, num_steps: int, start: float = 0.0, end: float = 1.0, steps_done: int = 0
+        self, model: Any, num_steps: int, start: float = 0.0, end: float | None = None, steps_done: int = 0
     ) -> None:
         if num_steps < 1:
             raise ValueError(f"num_steps={num_steps!r} must be at least 1")
         self.model = model
         self.num_steps = num_steps
         self.start = start
-        self.end = end
+        self.end = float(model.kl_weight) if end is None else end
         self.steps_done = steps_done
         self._apply()
 

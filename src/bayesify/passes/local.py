@@ -63,7 +63,7 @@ class LocalWeight(StandIn):
 
     @classmethod
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func in METADATA or getattr(func, "__name__", "") == "__get__":
+        if func in METADATA:
             return func(*replace(args, LocalWeight, LocalWeight.metadata), **kwargs)
         if func in LINEAR_MAPS:
             x, weight, bias, rest = _linear_arguments(*args, **kwargs)
@@ -96,7 +96,9 @@ def _local(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> T
     w = _moments(weight.take())
     b = _moments(bias.take()) if isinstance(bias, LocalWeight) else bias
     mean, var = linear_map(func, x, w, b, *rest[0], **rest[1])
-    return mean + var.clamp_min(VAR_FLOOR).sqrt() * standard_normal(mean.shape, mean, weight.generator)
+    wide = torch.promote_types(var.dtype, torch.float32)  # the floor is zero in half precision
+    std = var.to(wide).clamp_min(VAR_FLOOR).sqrt().to(mean.dtype)
+    return mean + std * standard_normal(mean.shape, mean, weight.generator)
 
 
 def _moments(q: Family) -> Moments:

@@ -9,6 +9,7 @@ from torch import Generator, Tensor, nn
 
 from bayesify.divergences import kl_all
 from bayesify.families import Family, RandomTensor
+from bayesify.moments import Moments, replace
 from bayesify.passes.local import LOCAL_KINDS, UsedAgain, local_weights
 from bayesify.passes.moments import call_with_moments, carriers
 from bayesify.posteriors.agreement import shared_generator
@@ -77,6 +78,7 @@ class Factorized(Posterior):
             if self.sampling == "draw":
                 return self._watched_run(net, call, values)
             self.observe(net, call)
+        collected = 0 if kl_terms is None else len(kl_terms)
         function = call_with_moments if self.sampling == "moments" else call_with
         try:
             return self._guarded(function, net, values, call)
@@ -85,7 +87,7 @@ class Factorized(Posterior):
                 raise
             self.repeated |= {again.name}
             if kl_terms is not None:
-                kl_terms.clear()
+                del kl_terms[collected:]  # of this member only
             return self.run(net, call, member, kl_terms)
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
@@ -111,6 +113,10 @@ class Factorized(Posterior):
             notes.append(
                 f"used more than once in a forward, so drawn once: {', '.join(sorted(self.repeated))}"
             )
+        if self.repeated and self.sampling == "moments":
+            notes.append(
+                f"used more than once, taken as independent uses: {', '.join(sorted(self.repeated))}"
+            )
         if self.unused:
             notes.append(f"not used by the network in its first call: {', '.join(self.unused)}")
         return notes
@@ -130,7 +136,7 @@ class Factorized(Posterior):
         watch = Watch(tracked)
         with warnings.catch_warnings(), torch.random.fork_rng(devices), torch.no_grad(), watch:
             warnings.simplefilter("ignore")  # the real call will warn
-            net(*call.args, **call.kwargs)
+            net(*replace(call.args, Moments, _mean), **replace(dict(call.kwargs), Moments, _mean))
         with torch.no_grad():
             for name, buffer in net.named_buffers():
                 buffer.copy_(buffers[name])
@@ -177,6 +183,10 @@ class Factorized(Posterior):
             return function(net, self.slots, values, call.args, call.kwargs)
         finally:
             self.guard.active = False
+
+
+def _mean(moments: Moments) -> Tensor:
+    return moments.mean
 
 
 def _put(root: nn.Module, name: str, leaf: nn.Module) -> None:

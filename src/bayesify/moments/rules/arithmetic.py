@@ -17,7 +17,12 @@ from bayesify.moments.carrier import Moments, rule
     torch.Tensor.__iadd__,
 )
 def add(x: Any, y: Any, *, alpha: float = 1) -> Moments:
-    """E(x + αy) = E x + α E y;  Var = Var x + α² Var y, x and y taken as independent (residual sums)."""
+    """E(x + αy) = E x + α E y;  Var = Var x + α² Var y, x and y taken as independent (residual sums).
+
+    x + αx is (1 + α) x, with (1 + α)² Var x.
+    """
+    if x is y:
+        return Moments((1 + alpha) * x.mean, (1 + alpha) ** 2 * x.var)
     if not isinstance(x, Moments):
         mean = torch.add(x, y.mean, alpha=alpha)
         return Moments(mean, (alpha**2 * y.var).expand(mean.shape))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -10,7 +11,7 @@ from bayesify.moments.carrier import Moments, rule
 
 @rule(F.batch_norm)
 def batch_norm(
-    x: Moments,
+    x: Any,
     running_mean: Tensor,
     running_var: Tensor,
     weight: Any = None,
@@ -20,6 +21,8 @@ def batch_norm(
     eps: float = 1e-5,
 ) -> Moments:
     """Var y = γ² Var x / (v + ε), v the running variance; γ and β may be random themselves."""
+    if not isinstance(x, Moments):  # only γ or β is random
+        x = Moments(x, torch.zeros_like(x))
     if training:
         raise NotImplementedError("the moments pass runs batch norm in eval mode only: call model.eval()")
     shape = (1, -1) + (1,) * (x.mean.dim() - 2)  # (1, channels, 1, ...)

@@ -19,6 +19,10 @@ for _operation in (
     torch.Tensor.reshape,
     torch.Tensor.flatten,
     torch.Tensor.view,
+    torch.Tensor.t,
+    torch.Tensor.transpose,
+    torch.Tensor.detach,
+    torch.real,
     torch.Tensor.contiguous,
 ):
     RULES[_operation] = partial(moved, _operation)
