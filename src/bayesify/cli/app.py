@@ -17,6 +17,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 for command in (demo, train, evaluate, predict, show):
     app.command()(command)

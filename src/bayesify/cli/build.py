@@ -1,0 +1,192 @@
+"""From the tables of a configuration to the objects they name."""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bayesify import data, nets
+from bayesify.cli.where_text import parse_where
+from bayesify.data import DataSet
+from bayesify.data.files import VARIABLE
+from bayesify.likelihoods import LIKELIHOODS, Likelihood
+from bayesify.likelihoods import likelihood as make_likelihood
+from bayesify.methods import METHODS, Method
+from bayesify.names import lookup
+from bayesify.priors import PRIORS, prior
+from bayesify.weights.where import Where
+
+VALIDATION = 0.1  # of the training part, where the set has no validation part of its own
+
+
+# -- method ------------------------------------------------------------------------------------------------
+def full_method(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with every option of the method that is plain data, defaults filled in."""
+    name = table["name"]
+    options = with_defaults(lookup(METHODS, name, "method"), table, f"method={name!r}: option")
+    if isinstance(options.get("prior"), str | dict):
+        options["prior"] = _full_prior(_named(options["prior"], "normal"))
+    if isinstance(options.get("method"), str | dict):
+        options["method"] = full_method(_named(options["method"], "point"))
+    return {"name": name, **options}
+
+
+def build_method(table: Mapping[str, Any]) -> Method:
+    """The method of a full table."""
+    options = {key: value for key, value in table.items() if key != "name"}
+    if isinstance(options.get("where"), str):
+        options["where"] = parse_where(options["where"])
+    if isinstance(options.get("prior"), dict):
+        options["prior"] = prior(**options["prior"])
+    if isinstance(options.get("method"), dict):
+        options["method"] = build_method(options["method"])
+    return METHODS[table["name"]](**options)
+
+
+def _full_prior(table: Mapping[str, Any]) -> dict[str, Any]:
+    name = table["name"]
+    return {"name": name, **with_defaults(lookup(PRIORS, name, "prior"), table, f"prior={name!r}: option")}
+
+
+def _named(value: str | Mapping[str, Any], default: str) -> dict[str, Any]:
+    return {"name": value} if isinstance(value, str) else {"name": default, **value}
+
+
+# -- data --------------------------------------------------------------------------------------------------
+def full_data(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with the options of the data set, defaults filled in, and `root` as a whole path."""
+    name, root = table["name"], table.get("root")
+    entry = lookup(data.DATA, name.partition(":")[0], "data")
+    given = {key: value for key, value in table.items() if key not in ("name", "root")}
+    variable = os.environ.get(VARIABLE, "")
+    if root is None and variable and Path(variable).expanduser().is_dir():
+        root = variable
+    return {
+        "name": name,
+        "root": None if root is None else str(Path(root).expanduser().resolve()),
+        **entry.options,
+        **given,
+    }
+
+
+def load_data(table: Mapping[str, Any]) -> DataSet:
+    """The data set of a table; a root that is not there is named first."""
+    root = table.get("root")
+    if root is not None and not Path(root).is_dir():
+        raise FileNotFoundError(f"data root {root} is not a folder: name the right one with --data-root")
+    options = {key: value for key, value in table.items() if key not in ("name", "root")}
+    return data.load(table["name"], root, **options)
+
+
+def with_validation(ds: DataSet, fraction: float | None) -> DataSet:
+    """The set with a validation part: its own, or `fraction` of train, the same examples for every seed."""
+    if len(ds.train) == 0:
+        raise ValueError(f"data={ds.name!r} has no training part here: evaluate on it, train on another set")
+    if fraction is None:
+        fraction = 0.0 if ds.val is not None else VALIDATION
+    return ds.with_validation(fraction, seed=0) if fraction > 0 else ds
+
+
+# -- likelihood and network --------------------------------------------------------------------------------
+def full_likelihood(table: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """The likelihood of a table, or the usual one of the task, with its options."""
+    defaults: dict[str, Any] = {"name": "categorical"}
+    if task == "regression":
+        defaults = {"name": "normal", "learn_std": True}
+    same = table.get("name", defaults["name"]) == defaults["name"]
+    wanted = {**defaults, **table} if same else dict(table)
+    name = wanted["name"]
+    kind = lookup(LIKELIHOODS, name, "likelihood")
+    if kind.task != task:
+        fitting = ", ".join(key for key, each in LIKELIHOODS.items() if each.task == task)
+        raise ValueError(f"likelihood={name!r} is for {kind.task}, the data are for {task}: use {fitting}")
+    return {"name": name, **with_defaults(kind, wanted, f"likelihood={name!r}: option")}
+
+
+def build_likelihood(table: Mapping[str, Any]) -> Likelihood:
+    return make_likelihood(**table)
+
+
+def num_outputs(ds: DataSet, likelihood: str) -> int:
+    """How many numbers the network must give for each example."""
+    if likelihood == "heteroscedastic":
+        return 2 * ds.num_outputs  # a mean and a log-variance each
+    if likelihood == "bernoulli":
+        if ds.num_outputs != 2:
+            raise ValueError(
+                f"likelihood='bernoulli' is for two classes, data={ds.name!r} has {ds.num_outputs}"
+            )
+        return 1
+    return ds.num_outputs
+
+
+def full_net(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with the options of a registered network, defaults filled in."""
+    defaults = plain(nets.NETS[table["name"]].options) if table["name"] in nets.NETS else {}
+    lists = {key for key, value in defaults.items() if isinstance(value, list)}
+    given = {k: [v] if k in lists and not isinstance(v, list) else v for k, v in table.items()}
+    return {"name": table["name"], **defaults, **given}
+
+
+def build_net(table: Mapping[str, Any], outputs: int, input_shape: tuple[int, ...]) -> nn.Module:
+    """The network of a table; your own are found from the current folder."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    options = {key: value for key, value in table.items() if key != "name"}
+    try:
+        return nets.make(table["name"], num_outputs=outputs, input_shape=input_shape, **options)
+    except TypeError as error:
+        shown = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        raise ValueError(f"net={table['name']!r} cannot be made with {shown}: {error}") from error
+
+
+# -- shared ------------------------------------------------------------------------------------------------
+def with_defaults(factory: Callable[..., Any], table: Mapping[str, Any], argument: str) -> dict[str, Any]:
+    """The options in `table` and the defaults of those left out; an unknown one names the nearest."""
+    parameters = inspect.signature(factory).parameters
+    given = {key: value for key, value in table.items() if key != "name"}
+    for key in given:
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            lookup(parameters, key, argument)
+    defaults = {key: p.default for key, p in parameters.items() if p.default is not p.empty}
+    return {**plain(defaults), **given}
+
+
+def plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What of `options` can stand in a file: numbers, texts, lists of them, and `where` as text."""
+    result: dict[str, Any] = {}
+    for key, value in options.items():
+        if isinstance(value, Where):
+            result[key] = str(value)
+        elif value is None or isinstance(value, bool | int | float | str):
+            result[key] = value
+        elif isinstance(value, tuple | list):
+            result[key] = list(value)
+    return result
+
+
+def choose_device(name: str) -> torch.device:
+    """ "auto" (or an accelerator's name as Fabric takes it) as a torch device for this process."""
+    if name == "auto":
+        name = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
+    name = {"gpu": "cuda"}.get(name, name)
+    rank = os.environ.get("LOCAL_RANK")
+    try:
+        device = torch.device(f"cuda:{rank}" if name == "cuda" and rank is not None else name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def unwrapped(entry: Any) -> Any:
+    """The function inside a `functools.partial`."""
+    while isinstance(entry, partial):
+        entry = entry.func
+    return entry

@@ -1,0 +1,94 @@
+"""Examples from a person's own files: images, and numpy arrays of one example or a batch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bayesify.data.checks import check_finite
+from bayesify.data.files import import_optional
+from bayesify.data.image_files import decode
+
+ARRAYS = (".npy", ".npz")
+_USUAL = ("x", "X", "inputs", "images", "data")  # names of the inputs among several arrays of an npz
+
+
+def read_examples(path: Path, task: Mapping[str, Any], data: Mapping[str, Any]) -> Tensor:
+    """The examples in a file as (N, *input_shape), in the units of the training data.
+
+    task, data: of a run's config.json. A ValueError says what is wrong with the file.
+    """
+    shape = tuple(task["input_shape"])
+    if not path.is_file():
+        raise ValueError("there is no such file")
+    if path.suffix.lower() not in ARRAYS:
+        return _read_image(path, shape, data)[None]
+    examples = _as_batch(_read_array(path), shape)
+    check_finite(examples, "the array")
+    if task["inputs"] == "bytes" and examples.is_floating_point() and examples.numel():
+        low, high = float(examples.min()), float(examples.max())
+        if low < 0 or high > 1:
+            raise ValueError(
+                f"values from {low:g} to {high:g}: give bytes (uint8, 0 to 255) or numbers from 0 to 1"
+            )
+    return examples
+
+
+def _read_image(path: Path, shape: tuple[int, ...], data: Mapping[str, Any]) -> Tensor:
+    """An image as bytes (C, H, W): grey or RGB as the network takes it, scaled to its size."""
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise ValueError(f"an image does not fit the network's input {shape}: give a .npy or .npz file")
+    channels, height, width = shape
+    if data["name"] == "image_folder":  # scaled and cropped as in training
+        resize = data.get("resize")
+        return decode(path, height, round(height * 256 / 224) if resize is None else resize)
+    image_module = import_optional("PIL.Image", "pillow", "reading image files")
+    try:
+        with image_module.open(path) as file:
+            image = file.convert("L" if channels == 1 else "RGB")
+    except Exception as error:  # the decoders raise OSError, SyntaxError, struct.error, …
+        raise ValueError(f"not a readable image ({type(error).__name__})") from None
+    if image.size != (width, height):
+        image = image.resize((width, height), image_module.Resampling.BILINEAR)
+    pixels = np.array(image).reshape(height, width, channels)
+    return torch.from_numpy(pixels).permute(2, 0, 1)  # (C, H, W)
+
+
+def _read_array(path: Path) -> Tensor:
+    try:
+        content = np.load(path, allow_pickle=False)
+        arrays = {"": content} if isinstance(content, np.ndarray) else {k: content[k] for k in content.files}
+    except Exception as error:  # zipfile, zlib, numpy and struct each have their own
+        raise ValueError(f"not a readable {path.suffix} file ({error})") from None
+    array = next((arrays[key] for key in ("", *_USUAL) if key in arrays), None)
+    if array is None and len(arrays) == 1:
+        array = next(iter(arrays.values()))
+    if array is None:
+        raise ValueError(f"holds {', '.join(arrays) or 'no arrays'}: name the one to use x")
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"holds {array.dtype}, which are not numbers")
+    if array.dtype == np.uint8:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.astype(np.float32))
+
+
+def _as_batch(array: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """(N, *shape) from one example or a batch; a single channel may be left out, or stand last."""
+    if tuple(array.shape) == shape:
+        return array[None]
+    if tuple(array.shape[1:]) == shape:
+        return array
+    grey = shape[1:] if len(shape) > 1 and shape[0] == 1 else None
+    if grey and tuple(array.shape) == grey:
+        return array[None, None]
+    if grey and tuple(array.shape[1:]) == grey:
+        return array[:, None]
+    last = (*shape[1:], shape[0])
+    if tuple(array.shape) == last:
+        return array.movedim(-1, 0)[None]
+    if tuple(array.shape[1:]) == last:
+        return array.movedim(-1, 1)
+    raise ValueError(f"has shape {tuple(array.shape)}: the network takes {shape}, or a batch (N, …) of it")

@@ -1,0 +1,124 @@
+"""`bayesify predict`: what a trained model says about your own files, and how sure it is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import bayesify as bf
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `bayesify train` wrote.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE",
+            help="Images (png, jpg …), or .npy and .npz arrays of one example or a batch. Images are scaled "
+            "to the network's input.",
+        ),
+    ],
+    num_draws: Annotated[int, typer.Option(min=1, help="Draws averaged in each prediction.")] = 20,
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples at a time.")] = 128,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    best: Annotated[
+        bool,
+        typer.Option("--best/--last", help="The model of the best validation, or of the last epoch."),
+    ] = False,
+    json: Annotated[Path | None, typer.Option(help="Write everything, with probabilities, here.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the printed columns here.")] = None,
+) -> None:
+    """Predict your own images or arrays, each with how far to trust it.
+
+    Classes: the label, its probability (confidence), the uncertainty in nats (entropy) and the part of it
+    that more data could remove (epistemic). Numbers: mean ± std in original units.
+
+    Example: bayesify predict runs/first digit.png batch.npy --num-draws 50 --csv predictions.csv
+    """
+    from torch import Generator
+
+    from bayesify.cli.build import choose_device
+    from bayesify.cli.errors import FAILED
+    from bayesify.cli.inputs import read_examples
+    from bayesify.cli.record import write_json, write_rows
+    from bayesify.cli.run import Run
+    from bayesify.cli.terminal import counted, note, output, rows_table
+    from bayesify.cli.units import OriginalUnits
+
+    trained, place = Run.at(run), choose_device(device)
+    model = OriginalUnits(trained.model("best" if best else "last", place), trained.normalisation)
+    rows: list[dict[str, Any]] = []
+    unreadable = 0
+    for path in files:
+        try:
+            examples = read_examples(path, trained.task, trained.config["data"])
+        except (ValueError, OSError, ImportError) as error:
+            note(f"error: {path}: {error}", "red")
+            unreadable += 1
+            continue
+        generator = Generator(place).manual_seed(0)  # a file has the same answer beside any others
+        for number, batch in enumerate(examples.split(batch_size)):
+            x = trained.normalisation.inputs(batch).to(place)
+            prediction = model.predict(x, num_draws, generator=generator)
+            for i, row in _rows(prediction, trained.task["class_names"]):
+                rows.append({"file": str(path), "index": number * batch_size + i, **row})
+    if rows:
+        title = f"{counted(len(rows), 'prediction')}, {counted(num_draws, 'draw')} each"
+        cells = [_cells(row) for row in rows]
+        columns = {key: "left" if key in ("file", "label") else "right" for key in cells[0]}
+        output().print(rows_table(title, columns, (tuple(row.values()) for row in cells)))
+    if json is not None:
+        write_json(json, rows)
+    if csv is not None:
+        write_rows(csv, [{key: value for key, value in row.items() if key != "probs"} for row in rows])
+    if unreadable:
+        raise typer.Exit(FAILED)
+
+
+def _rows(prediction: "bf.Predictive", class_names: list[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(example, its prediction as plain numbers); one for each target of a regression."""
+    p = prediction.to("cpu")
+    for i in range(len(p)):
+        if class_names is not None:
+            yield (
+                i,
+                {
+                    "label": class_names[int(p.label[i])],
+                    "confidence": float(p.confidence[i]),
+                    "entropy": float(p.entropy[i]),
+                    "epistemic": float(p.epistemic[i]),
+                    "probs": p.probs[i].reshape(-1).tolist(),
+                },
+            )
+            continue
+        parts = (p.mean[i], p.std[i], p.aleatoric[i].sqrt(), p.epistemic[i].sqrt())
+        targets = list(zip(*(part.reshape(-1).tolist() for part in parts), strict=True))
+        for t, numbers in enumerate(targets):
+            which = {"target": t} if len(targets) > 1 else {}
+            yield (
+                i,
+                {**which, **dict(zip(("mean", "std", "noise_std", "epistemic_std"), numbers, strict=True))},
+            )
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    """A row as a person reads it."""
+    where = {"file": row["file"], "index": str(row["index"])}
+    if "label" in row:
+        return {
+            **where,
+            "label": row["label"],
+            "confidence": f"{100 * row['confidence']:.1f} %",
+            "entropy": f"{row['entropy']:.3f}",
+            "epistemic": f"{row['epistemic']:.3f}",
+        }
+    target = {"target": str(row["target"])} if "target" in row else {}
+    return {
+        **where,
+        **target,
+        "mean ± std": f"{row['mean']:.4g} ± {row['std']:.2g}",
+        "noise std": f"{row['noise_std']:.2g}",
+        "epistemic std": f"{row['epistemic_std']:.2g}",
+    }

@@ -1,0 +1,130 @@
+"""The files of a run folder that the command line writes: config.json and summary.json."""
+
+import csv
+import io
+import json
+import math
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import bayesify
+from bayesify.cli.settings import TABLES, Tables
+from bayesify.data import DataSet, Normalisation
+from bayesify.engine.checkpoint import find_checkpoints
+from bayesify.files import write_atomically
+
+FORMAT = 1
+CONFIG, SUMMARY = "config.json", "summary.json"
+
+
+def holds_a_run(folder: Path) -> bool:
+    """Is there anything of a run that must not be overwritten?"""
+    files = (CONFIG, SUMMARY, "model.safetensors", "metrics.csv")
+    return any((folder / name).exists() for name in files) or bool(find_checkpoints(folder / "checkpoints"))
+
+
+def write_json(path: Path, content: Any) -> None:
+    text = json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_atomically(path, lambda partial: _write(partial, text))
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Rows as CSV under one header."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, lambda partial: _write(partial, text.getvalue()))
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json of a run; a ValueError says what is wrong with any other folder."""
+    path = folder / CONFIG
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{folder} holds no run of `bayesify train` (it has no {CONFIG})") from None
+    except NotADirectoryError:
+        raise ValueError(f"{folder} is a file: give the folder of a run") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if not isinstance(content, dict) or "bayesify_run" not in content:
+        raise ValueError(f"{path} was not written by `bayesify train`")
+    if content["bayesify_run"] > FORMAT:
+        raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify")
+    return content
+
+
+def config_of(tables: Tables, ds: DataSet, outputs: int, device: torch.device) -> dict[str, Any]:
+    """Everything needed to repeat a run, and to predict without its data."""
+    return {
+        "bayesify_run": FORMAT,
+        **{key: tables[key] for key in TABLES},
+        "task": task_of(ds, outputs),
+        "versions": versions(),
+        "device": device_name(device),
+        "modules_from": os.getcwd() if ":" in tables["net"]["name"] else None,
+    }
+
+
+def task_of(ds: DataSet, outputs: int) -> dict[str, Any]:
+    """What the network's inputs and outputs mean."""
+    n = ds.normalisation
+    numbers = {"mean": n.mean, "std": n.std, "target_mean": n.target_mean, "target_std": n.target_std}
+    return {
+        "kind": ds.task,
+        "input_shape": list(ds.input_shape),
+        "inputs": "bytes" if ds.test.inputs.dtype == torch.uint8 else "floats",
+        "num_outputs": outputs,
+        "num_targets": ds.num_outputs,
+        "class_names": None if ds.class_names is None else list(ds.class_names),
+        "normalisation": {key: None if v is None else v.tolist() for key, v in numbers.items()},
+        "num_train": len(ds.train),
+        "num_val": 0 if ds.val is None else len(ds.val),
+        "num_test": len(ds.test),
+    }
+
+
+def normalisation_of(task: Mapping[str, Any]) -> Normalisation:
+    """The normalisation that a run's network was trained with."""
+    stored = {
+        key: None if value is None else torch.tensor(value, dtype=torch.float64)
+        for key, value in task["normalisation"].items()
+    }
+    return Normalisation(**stored)  # type: ignore[arg-type]
+
+
+def versions() -> dict[str, str]:
+    return {
+        "bayesify": bayesify.__version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{device.type} ({platform.processor() or platform.machine()})"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: they become null."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,105 @@
+"""A run folder, read back: its configuration, its model, its data."""
+
+import csv
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import bayesify as bf
+from bayesify.cli.build import build_net, full_data, load_data, with_validation
+from bayesify.cli.record import SUMMARY, normalisation_of, read_config
+from bayesify.data import DataSet, Loader, Normalisation, Split
+
+WEIGHTS = {"last": "model.safetensors", "best": "best.safetensors"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One folder that `bayesify train` wrote."""
+
+    folder: Path
+    config: dict[str, Any]
+
+    @classmethod
+    def at(cls, folder: Path) -> "Run":
+        return cls(folder, read_config(folder))
+
+    @property
+    def task(self) -> dict[str, Any]:
+        return self.config["task"]
+
+    @property
+    def normalisation(self) -> Normalisation:
+        return normalisation_of(self.task)
+
+    def model(self, weights: str = "last", device: torch.device | str = "cpu") -> bf.BayesianModule:
+        """The trained model: of the last epoch, or of the epoch with the best validation."""
+        path = self.folder / WEIGHTS[weights]
+        if not path.exists():
+            other = "it had no validation part" if weights == "best" else "finish it with train --resume"
+            raise ValueError(f"{path} is not there: the run is not finished, or {other}")
+        modules = self.config.get("modules_from")
+        if modules and modules not in sys.path:
+            sys.path.append(modules)
+        net = build_net(self.config["net"], self.task["num_outputs"], tuple(self.task["input_shape"]))
+        return bf.load(path, net, map_location=device)
+
+    def data(self, name: str | None = None, root: str | None = None, **options: Any) -> DataSet:
+        """The data the run was trained on, or another set of the same shape, with a validation part."""
+        stored = dict(self.config["data"])
+        if root is None and stored["root"] and not Path(stored["root"]).is_dir():
+            stored["root"] = None  # moved since: perhaps the variable BAYESIFY_DATA knows
+        table = {"name": name, "root": stored["root"]} if name and name != stored["name"] else stored
+        table |= {"root": table["root"] if root is None else root, **options}
+        ds = load_data(full_data(table))
+        self._check(ds)
+        return with_validation(ds, self.config["train"]["val_fraction"]) if len(ds.train) else ds
+
+    def _check(self, ds: DataSet) -> None:
+        """Another data set must look like the one the network was made for."""
+        task = self.task
+        for what, mine, theirs in (
+            ("task", task["kind"], ds.task),
+            ("input shape", tuple(task["input_shape"]), ds.input_shape),
+            ("number of outputs", task["num_targets"], ds.num_outputs),
+        ):
+            if mine != theirs:
+                raise ValueError(f"data={ds.name!r} has {what} {theirs}, the run in {self.folder} has {mine}")
+
+    def loader(self, split: Split, batch_size: int | None, device: torch.device | str) -> Loader:
+        """Batches of a split, normalised as in training."""
+        if batch_size is None:
+            batch_size = self.config["train"]["batch_size"]
+        return Loader(split, batch_size, device=device, normalise=self.normalisation)
+
+    def summary(self) -> dict[str, Any] | None:
+        """The test metrics and what else came out; None while the run is not finished."""
+        path = self.folder / SUMMARY
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged: {error}") from None
+
+    def last_metrics(self) -> dict[str, str] | None:
+        """The last row of metrics.csv."""
+        path = self.folder / "metrics.csv"
+        if not path.exists():
+            return None
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return rows[-1] if rows else None
+
+
+def split_of(ds: DataSet, name: str) -> Split:
+    """The part called "train", "val" or "test"."""
+    parts = {"train": ds.train, "val": ds.val, "test": ds.test}
+    if name not in parts:
+        raise ValueError(f"split={name!r} does not exist; choose from {', '.join(parts)}")
+    part = parts[name]
+    if part is None or len(part) == 0:
+        raise ValueError(f"data={ds.name!r} has no {name} part here")
+    return part

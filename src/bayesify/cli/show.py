@@ -1,0 +1,119 @@
+"""`bayesify show`: what there is to choose from, and what a run folder holds."""
+
+import importlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+#: word -> where its registry lives
+REGISTRIES = {
+    "methods": ("bayesify.methods", "METHODS"),
+    "families": ("bayesify.families", "FAMILIES"),
+    "priors": ("bayesify.priors", "PRIORS"),
+    "likelihoods": ("bayesify.likelihoods", "LIKELIHOODS"),
+    "samplers": ("bayesify.samplers", "SAMPLERS"),
+    "nets": ("bayesify.nets", "NETS"),
+    "data": ("bayesify.data", "DATA"),
+    "metrics": ("bayesify.metrics", "METRICS"),
+    "schedules": ("bayesify.engine.schedules", "SCHEDULES"),
+}
+
+
+def completing(what: str) -> Callable[[str], list[str]]:
+    """Shell completion: the names of a registry that begin with what was typed."""
+
+    def names(incomplete: str) -> list[str]:
+        return [name for name in registry(what) if name.startswith(incomplete)]
+
+    return names
+
+
+def show(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            autocompletion=lambda incomplete: [word for word in REGISTRIES if word.startswith(incomplete)],
+            help=f"One of {', '.join(REGISTRIES)}; or the folder of a run.",
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One entry of the list, for its options.")
+    ] = None,
+) -> None:
+    """List what can be chosen, the options of one choice, or what a run folder holds.
+
+    Examples: bayesify show nets · bayesify show methods mc_vi · bayesify show runs/first
+    """
+    if what in REGISTRIES:
+        entries = registry(what)
+        if name is None:
+            _list(what, entries)
+        else:
+            _options(what, name, entries)
+    elif Path(what).is_dir():
+        from bayesify.cli.show_run import show_run
+
+        show_run(Path(what))
+    else:
+        from bayesify.names import lookup
+
+        lookup(REGISTRIES, what, "show (neither a folder nor a list): WHAT")
+
+
+def registry(what: str) -> Mapping[str, Any]:
+    """The registry behind a word; a room that this version does not have yet is empty."""
+    module, attribute = REGISTRIES[what]
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        return {}
+
+
+def about(entry: Any) -> str:
+    """One line: `about` or `description`, else the first line of the docstring."""
+    from bayesify.cli.build import unwrapped
+
+    entry = unwrapped(entry)
+    for attribute in ("about", "description"):
+        text = getattr(entry, attribute, None)
+        if isinstance(text, str):
+            return text
+    return (entry.__doc__ or "").strip().split("\n")[0]
+
+
+def _list(what: str, entries: Mapping[str, Any]) -> None:
+    from bayesify.cli.terminal import output, rows_table
+
+    if not entries:
+        output().print(f"This version has no {what} to choose from.")
+        return
+    rows = ((name, about(entry)) for name, entry in entries.items())
+    output().print(rows_table(f"{len(entries)} {what}", {"name": "left", "what it is": "left"}, rows))
+
+
+def _options(what: str, name: str, entries: Mapping[str, Any]) -> None:
+    import inspect
+
+    from bayesify.cli.build import plain, unwrapped
+    from bayesify.cli.terminal import output, rows_table
+    from bayesify.names import lookup
+
+    entry = lookup(entries, name.partition(":")[0], what)
+    options = getattr(unwrapped(entry), "options", None)
+    if not isinstance(options, dict):  # nets and data list their own
+        parameters = inspect.signature(entry).parameters.values()
+        options = plain({p.name: p.default for p in parameters if p.default is not p.empty})
+    console = output()
+    console.print(f"{name}: {about(entry)}", highlight=False, markup=False)
+    table = {"methods": "method", "nets": "net", "data": "data", "likelihoods": "likelihood"}.get(what)
+    hint = f", for --set {table}.OPTION=VALUE" if table else ""
+    rows = ((key, repr(value)) for key, value in options.items())
+    if options:
+        console.print(rows_table(f"Options{hint}", {"option": "left", "default": "left"}, rows))
+    else:
+        console.print("It has no options.")

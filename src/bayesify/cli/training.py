@@ -1,0 +1,176 @@
+"""One training run: prepare, train in its folder, test, and write down what came out."""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import bayesify as bf
+from bayesify.cli import build
+from bayesify.cli.errors import EXPECTED, RunFailed, describe
+from bayesify.cli.record import CONFIG, SUMMARY, config_of, holds_a_run, read_config, versions, write_json
+from bayesify.cli.run import Run
+from bayesify.cli.settings import TABLES, Settings, Tables, contradictions, merged
+from bayesify.cli.terminal import counted, metrics_table, note, output
+from bayesify.cli.units import evaluate
+from bayesify.data import DataSet, Loader
+from bayesify.engine.folder import RunFolder
+from bayesify.engine.randomness import seed_everything
+
+EXAMPLES = 8  # of the batch that is tried before anything is written
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a run needs, checked against each other; nothing is written yet."""
+
+    settings: Settings  # with every option filled in
+    data: DataSet
+    model: bf.BayesianModule
+    train: Loader
+    val: Loader | None
+    device: torch.device
+    config: dict[str, Any]
+
+
+def prepare(settings: Settings) -> Prepared:
+    """Load the data, make the network Bayesian, and try both on a few examples."""
+    o = settings.train
+    device = build.choose_device(o.accelerator)
+    method = build.full_method(settings.method)
+    ds = build.with_validation(build.load_data(build.full_data(settings.data)), o.val_fraction)
+    likelihood = build.full_likelihood(settings.likelihood, ds.task)
+    outputs = build.num_outputs(ds, likelihood["name"])
+    if o.patience is not None and ds.val is None:
+        raise ValueError(f"--patience {o.patience} needs a validation part: give --val-fraction")
+    seed_everything(o.seed)
+    net = build.full_net(settings.net)
+    few = ds.train.take(torch.arange(min(EXAMPLES, len(ds.train))))
+    x, y = next(iter(Loader(few, EXAMPLES, normalise=ds.normalisation)))
+    made = build.build_net(net, outputs, ds.input_shape)
+    parts = build.build_method(method), build.build_likelihood(likelihood)
+    try:
+        model = _try(bf.bayesify(made, *parts, len(ds.train), example=x), x, y)
+    except (RuntimeError, IndexError, TypeError) as error:
+        shape = "×".join(map(str, ds.input_shape))
+        raise ValueError(
+            f"net={net['name']!r} does not fit data={ds.name!r} (inputs {shape}): {describe(error)}"
+        ) from error
+    full = replace(
+        settings, method=method, net=net, data=build.full_data(settings.data), likelihood=likelihood
+    )
+    augment = ds.augment if o.augment else "none"
+    options: dict[str, Any] = {"device": device, "normalise": ds.normalisation}
+    train = Loader(ds.train, o.batch_size, shuffle=True, seed=o.seed, augment=augment, **options)
+    val = None if ds.val is None else Loader(ds.val, o.batch_size, **options)
+    return Prepared(full, ds, model, train, val, device, config_of(full.tables(), ds, outputs, device))
+
+
+def _try(model: bf.BayesianModule, x: torch.Tensor, y: torch.Tensor) -> bf.BayesianModule:
+    """The model after one loss in eval mode, which changes nothing: do network and data fit?"""
+    model.eval()
+    with torch.no_grad():
+        model.loss(x, y)
+    return model.train()
+
+
+def go_on(folder: Path, given: Tables) -> Settings:
+    """The settings of the run in `folder`; only `epochs` may grow, and the data may have moved."""
+    stored = read_config(folder)
+    given = {key: dict(value) for key, value in given.items()}
+    moved = given.get("data", {}).pop("root", None)
+    epochs = given.get("train", {}).pop("epochs", None)
+    before = stored["train"]["epochs"]
+    found = contradictions({key: stored[key] for key in TABLES}, given)
+    if epochs is not None and epochs < before:
+        found.append(f"train.epochs is {epochs} here and {before} in the run, and can only grow")
+    if epochs is not None and epochs > before and stored["train"]["schedule"] == "onecycle":
+        found.append(f"train.epochs is {epochs} here, and the onecycle schedule was laid out for {before}")
+    if found:
+        raise ValueError(
+            f"{folder / CONFIG} disagrees: {'; '.join(found)}. Leave that out, or start a new folder"
+        )
+    for package, now in versions().items():
+        then = stored["versions"].get(package)
+        if then != now:
+            note(
+                f"warning: the run began with {package} {then}, this is {now}: it may go on differently",
+                "yellow",
+            )
+    changed: Tables = {"train": {} if epochs is None else {"epochs": epochs}}
+    changed["data"] = {} if moved is None else {"root": moved}
+    return Settings.of(merged({key: stored[key] for key in TABLES}, changed))
+
+
+def is_first_process() -> bool:
+    """Is this the process that writes? Others are started by torchrun, SLURM or Fabric itself."""
+    variables = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
+    return next((int(os.environ[v]) for v in variables if v in os.environ), 0) == 0
+
+
+def train(tables: Tables, folder: Path, resume: bool) -> None:
+    """Run the command."""
+    resume = resume and (folder / CONFIG).exists()
+    first = is_first_process()
+    if first and not resume and holds_a_run(folder):
+        raise FileExistsError(
+            f"{folder} holds a run already: go on with --resume, or choose another --folder"
+        )
+    prepared = prepare(go_on(folder, tables) if resume else Settings.of(tables))
+    o = prepared.settings.train
+    if first:
+        with RunFolder(folder, True, True):  # one owner at a time, also while config.json is written
+            if not resume and holds_a_run(folder):
+                raise FileExistsError(f"{folder} holds a run already: go on with --resume")
+            kept = read_config(folder) if resume else {}
+            write_json(folder / CONFIG, {**prepared.config, **kept, **prepared.settings.tables()})
+        note(f"training in {folder}")
+    prepared.train.set_epoch(-1)  # `fit` sets it when the first epoch begins
+    try:
+        history = bf.fit(
+            prepared.model, prepared.train, prepared.val, folder=folder, resume=resume, **o.for_fit()
+        )
+    except (KeyboardInterrupt, SystemExit):
+        if first:
+            note(f"stopped; go on with: bayesify train --resume --folder {folder}", "yellow")
+        raise
+    except EXPECTED as error:
+        if prepared.train.epoch >= 0:
+            raise RunFailed(f"{describe(error)}. The run so far is in {folder}") from error
+        if first and not resume:
+            (folder / CONFIG).unlink(missing_ok=True)  # it never began: the folder is free again
+        raise
+    if first:
+        try:
+            _finish(prepared, folder, history)
+        except EXPECTED as error:
+            raise RunFailed(f"trained, but the test failed: {describe(error)}") from error
+
+
+def _finish(prepared: Prepared, folder: Path, history: bf.History) -> None:
+    """Test the model that was written, and write the summary."""
+    run, o = Run.at(folder), prepared.settings.train
+    loader = run.loader(prepared.data.test, None, prepared.device)
+    test = evaluate(run.model("last", prepared.device), loader, run.normalisation, o.val_draws)
+    counts = prepared.model.summary()
+    summary = {
+        "test": test,
+        "num_draws": o.val_draws,
+        "units": "original",
+        "parameters": {
+            "network": counts.num_parameters,
+            "random": counts.num_random,
+            "total": counts.num_total,
+        },
+        "epochs": len(history),
+        "best_epoch": history.best("val_nll")["epoch"] if prepared.val is not None and history else None,
+        "seconds": sum(history.column("seconds")),
+        "notes": [*counts.notes, *history.notes],
+    }
+    write_json(folder / SUMMARY, summary)
+    epochs = counted(len(history), "epoch")
+    title = f"Test after {epochs}: {prepared.settings.method['name']} on {prepared.data.name}"
+    caption = f"{o.val_draws} draws, {summary['seconds']:.1f} s of training; saved in {folder}"
+    output().print(metrics_table(title, test, caption))

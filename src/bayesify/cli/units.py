@@ -1,0 +1,63 @@
+"""Predictions in the units of the original targets."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from torch import Generator, Tensor, nn
+
+import bayesify as bf
+from bayesify.data import Loader, Normalisation
+
+
+class OriginalUnits:
+    """A model of standardised targets, seen in original units: y = target_mean + target_std · t.
+
+    Means are moved back, variances multiplied by target_std²; classification passes through.
+    """
+
+    def __init__(self, model: bf.BayesianModule, normalisation: Normalisation) -> None:
+        self.model = model
+        self.likelihood = model.likelihood
+        self.normalisation = normalisation
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return self.model.parameters()
+
+    def predict(self, x: Any, num_draws: int = 20, **options: Any) -> bf.Predictive:
+        prediction = self.model.predict(x, num_draws, **options)
+        if self.likelihood.task == "classification":
+            return prediction
+        n = self.normalisation
+        return replace(
+            prediction,
+            mean=n.original_mean(prediction.mean),
+            spread=self._variance(prediction.spread),
+            noise=self._variance(prediction.noise),
+            kept=prediction.kept
+            and (n.original_mean(prediction.kept[0]), self._variance(prediction.kept[1])),
+        )
+
+    def _variance(self, variance: Tensor) -> Tensor:
+        return self.normalisation.original_std(self.normalisation.original_std(variance))
+
+
+class OriginalTargets:
+    """The batches of a loader with the targets in original units."""
+
+    def __init__(self, loader: Loader, normalisation: Normalisation) -> None:
+        self.loader = loader
+        self.normalisation = normalisation
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in self.loader:
+            yield x, self.normalisation.original_mean(y) if y.is_floating_point() else y
+
+
+def evaluate(
+    model: bf.BayesianModule, loader: Loader, normalisation: Normalisation, num_draws: int, num_bins: int = 15
+) -> dict[str, float]:
+    """`bf.evaluate` in original units, with draws that are the same every time."""
+    generator = Generator(loader.device).manual_seed(0)
+    seen: Any = OriginalUnits(model, normalisation)
+    return bf.evaluate(seen, OriginalTargets(loader, normalisation), num_draws, num_bins, generator)

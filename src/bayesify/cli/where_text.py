@@ -1,0 +1,51 @@
+"""`where` as text, the way its repr writes it: "~norm", "linear & ~output", "matching('head')"."""
+
+import ast
+
+from bayesify.names import lookup
+from bayesify.weights import where
+from bayesify.weights.where import Where
+
+NAMES: dict[str, Where] = {
+    "all": where.all,
+    "norm": where.norm,
+    "input": where.input,
+    "output": where.output,
+    "linear": where.linear,
+    "conv": where.conv,
+}
+
+
+def parse_where(text: str) -> Where:
+    """The choice of parameters that `text` describes.
+
+    >>> parse_where("norm | ~(linear & output)")
+    (norm | ~(linear & output))
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise ValueError(
+            f"where={text!r} cannot be read; write for example 'output', '~norm', 'linear & ~output' or "
+            f"\"matching('head')\""
+        ) from None
+    return _build(tree, text)
+
+
+def _build(node: ast.expr, text: str) -> Where:
+    if isinstance(node, ast.Name):
+        return lookup(NAMES, node.id, "where")
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return ~_build(node.operand, text)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _build(node.left, text) | _build(node.right, text)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
+        return _build(node.left, text) & _build(node.right, text)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "matching":
+        arguments = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        if len(arguments) == 1 and not node.keywords:
+            return where.matching(arguments[0])
+    raise ValueError(
+        f"where={text!r} cannot be read: it is made of {', '.join(NAMES)} and matching('…'), "
+        f"joined by | & ~ and parentheses"
+    )

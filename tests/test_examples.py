@@ -1,0 +1,49 @@
+"""Every example runs, in a process and a folder of its own, and says what it promises."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bayesify
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+NEEDS = {"02_lightning_module": "lightning", "03_hf_trainer": "transformers"}
+SAYS = {
+    "01_plain_loop": r"accuracy 0\.9",
+    "02_lightning_module": r"'accuracy': 0\.9",
+    "03_hf_trainer": r"accuracy (1|0\.[6-9])",
+    "04_fit_and_resume": r"equal to a run that was never stopped: True",
+    "05_regression_uncertainty": r"beside it: ([2-9]|1\.[5-9])",
+}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_example(path: Path, tmp_path: Path) -> None:
+    needed = NEEDS.get(path.stem)
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"needs {needed}")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
+    source = str(Path(bayesify.__file__).parents[1])
+    environment["PYTHONPATH"] = os.pathsep.join([source, environment.get("PYTHONPATH", "")])
+    result = subprocess.run(
+        [sys.executable, str(path)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    assert re.search(SAYS[path.stem], result.stdout), result.stdout
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short_enough_to_read(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert len(lines) < 70
+    assert lines[0].startswith('"""')
