@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import optimize, special, stats
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 import bayesify as bf
 from bayesify.posteriors import Call
@@ -25,7 +26,7 @@ def predictive(
 ) -> bf.Predictive:
     accumulator = Accumulator(likelihood, keep)
     for output in draws:
-        accumulator.add(output)
+        accumulator.add(pytree.tree_map(lambda t: t[None], output))
     return accumulator.result()
 
 
@@ -342,7 +343,7 @@ def test_batched_draws_have_the_same_distribution_as_looped_ones(sampling: str) 
 def test_batched_draws_equal_looped_ones_with_the_same_weights() -> None:
     model, x = make().eval(), torch.randn(7, 4)
     with torch.no_grad():
-        batched = list(outputs(model, Call((x,), {}, generator(3)), 0, 6, batched=True))
+        (batched,) = outputs(model, Call((x,), {}, generator(3)), 0, 6, batched=True)
         assert model.posterior.vmap_refusal == ""
         weights = model.posterior.draw(0, 6, generator(3))
         for i, output in enumerate(batched):
@@ -378,7 +379,7 @@ def test_streaming_keeps_as_many_tensors_for_many_draws_as_for_few() -> None:
     def alive_after(num_draws: int) -> int:
         accumulator = Accumulator(bf.likelihood("categorical"))
         for _ in range(num_draws):
-            accumulator.add(torch.randn(2, 3))
+            accumulator.add(torch.randn(1, 2, 3))
         gc.collect()
         return sum(issubclass(type(o), Tensor) for o in gc.get_objects())
 
@@ -424,3 +425,43 @@ def test_a_network_with_two_heads_predicts_mean_and_noise() -> None:
     torch.testing.assert_close(pred.aleatoric, net.log_var(x).exp().detach())
     model = bf.bayesify(Heads(), bf.MonteCarloVI(), "heteroscedastic", num_data=10)
     assert model.predict(x, 5, batched=True).num_draws == 5
+
+
+@pytest.mark.parametrize("name", ["categorical", "bernoulli", "normal", "heteroscedastic"])
+def test_draws_one_by_one_or_in_chunks_give_the_same(name: str) -> None:
+    outputs_ = torch.randn(7, 5, 4, dtype=torch.float64)
+    one_by_one, chunks = Accumulator(bf.likelihood(name)), Accumulator(bf.likelihood(name))
+    for i in range(7):
+        one_by_one.add(outputs_[i : i + 1])
+    for part in outputs_.split((3, 1, 3)):
+        chunks.add(part)
+    a, b = one_by_one.result(), chunks.result()
+    assert a.num_draws == b.num_draws == 7
+    for field in ("mean", "spread", "noise"):
+        torch.testing.assert_close(getattr(a, field), getattr(b, field))
+    if a.votes is not None:
+        torch.testing.assert_close(a.votes, b.votes)
+
+
+def test_compiled_prediction_refuses_a_generator() -> None:
+    model = make()
+    with pytest.raises(ValueError, match="compile=True cannot take a generator"):
+        model.predict(torch.randn(2, 4), 3, compile=True, generator=generator(1))
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_compiled_prediction_agrees_with_the_plain_one(
+    batched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Means of 400 draws each, by the traced function (not by Inductor, which costs minutes)."""
+    compile_ = torch.compile
+    monkeypatch.setattr(
+        torch,
+        "compile",
+        lambda f, mode, dynamic: compile_(f, backend="eager", dynamic=dynamic, fullgraph=True),
+    )
+    model, x = make("normal", 1).eval(), torch.randn(7, 4)
+    compiled = model.predict(x, 400, keep_samples=True, compile=True, batched=batched)
+    plain = model.predict(x, 400, keep_samples=True, batched=batched)
+    assert_equal_means(compiled.samples, plain.samples)
+    assert compiled.spread.min() > 0

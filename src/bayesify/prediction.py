@@ -1,6 +1,7 @@
 """Averaging a network's output over draws."""
 
 import warnings
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,7 +16,8 @@ from bayesify.posteriors import Call
 from bayesify.predictive import Accumulator, Predictive, concatenate
 from bayesify.weights.slots import is_sharded_unit
 
-VMAP_NUMBERS = 2**26  # at most this many weights of stacked draws at once
+VMAP_NUMBERS = 2**28  # at most this many weights of stacked draws at once
+JOINED_NUMBERS = 2**20  # outputs are collected up to this many numbers before their statistics are taken
 
 
 def predict(
@@ -25,60 +27,92 @@ def predict(
     keep_samples: bool = False,
     generator: Generator | None = None,
     batched: bool | None = None,
+    compile: bool = False,
 ) -> Predictive:
     """`model.predict` on one input or a loader; the model is in eval mode already.
 
     batched: run several draws at once by vmap (True), one after the other (False), or choose (None).
+    compile: compile draw and network together, on a GPU as a CUDA graph; the first call takes a minute,
+             later ones with inputs of the same shape are several times faster.
     """
     if isinstance(x, Iterable) and not isinstance(x, Tensor | tuple | list | dict) and not hasattr(x, "keys"):
         device = next(model.parameters()).device
-        parts = [
-            predict(
-                model, to_device(inputs_of(batch), device), num_draws, keep_samples, generator, batched
-            ).to("cpu")
-            for batch in x
-        ]
+        options = (num_draws, keep_samples, generator, batched, compile)
+        parts = [predict(model, to_device(inputs_of(batch), device), *options).to("cpu") for batch in x]
         if not parts:
             raise ValueError("the loader is empty: nothing to predict")
         return concatenate(parts)
     from bayesify.module import as_arguments
 
     call = Call(*as_arguments(x, {}), generator)
+    if compile and generator is not None:
+        raise ValueError("compile=True cannot take a generator: seed with torch.manual_seed instead")
     accumulator = Accumulator(model.likelihood, keep_samples)
     members = len(model.posterior.nets(model.net))
     each = 1 if model.posterior.deterministic else -(-num_draws // members)
     for member in range(members):
-        for output in outputs(model, call, member, each, batched):
-            accumulator.add(output)
+        for chunk in joined(outputs(model, call, member, each, batched, compile)):
+            accumulator.add(chunk)
     return accumulator.result()
 
 
-def outputs(model: Any, call: Call, member: int, num_draws: int, batched: bool | None) -> Iterable[Any]:
-    """The network's prediction for each of `num_draws` draws of one member."""
+def joined(chunks: Iterable[Any]) -> Iterable[Any]:
+    """Chunks of draws joined up to JOINED_NUMBERS: statistics of many small outputs cost one pass, not many."""
+    pending: list[Any] = []
+    size = 0
+    for chunk in chunks:
+        pending.append(chunk)
+        size += sum(t.numel() for t in pytree.tree_leaves(chunk))
+        if size >= JOINED_NUMBERS:
+            yield _cat(pending)
+            pending, size = [], 0
+    if pending:
+        yield _cat(pending)
+
+
+def _cat(chunks: list[Any]) -> Any:
+    return chunks[0] if len(chunks) == 1 else pytree.tree_map(lambda *parts: torch.cat(parts), *chunks)
+
+
+def outputs(
+    model: Any, call: Call, member: int, num_draws: int, batched: bool | None, compile: bool = False
+) -> Iterable[Any]:
+    """The network's predictions for `num_draws` draws of one member, in chunks (draws, batch, ...)."""
     posterior, net = model.posterior, model.net
     if getattr(posterior, "sampling", "draw") == "moments":
         yield from _from_moments(model.pick(posterior.run(net, call, member)), num_draws, call.generator)
         return
     if is_sharded_unit(model):  # the weights exist only inside forward
         for _ in range(num_draws):
-            yield model.pick(model(call.args, generator=call.generator, **call.kwargs))
+            yield _one_more(model.pick(model(call.args, generator=call.generator, **call.kwargs)))
         return
     chunk = _chunk(model, call, num_draws, batched)
     done = 0
     while done < num_draws:
         n = min(chunk, num_draws - done)
+        done += n
+        if compile:
+            result = _compiled(model, member, n)(call.args, dict(call.kwargs))
+            yield pytree.tree_map(
+                torch.clone, result
+            )  # a CUDA graph writes its next result to the same place
+            continue
         weights = posterior.draw(member, n, call.generator)
         stacked = _vmapped(model, call, member, weights) if n > 1 else None
+        if stacked is not None:
+            yield stacked
+            continue
         for i in range(n):
-            if stacked is not None:
-                yield stacked[i]
-            else:
-                one = {name: value[i] for name, value in weights.items()}
-                yield model.pick(posterior.run_draw(net, call, one, member))
-        done += n
+            one = {name: value[i] for name, value in weights.items()}
+            yield _one_more(model.pick(posterior.run_draw(net, call, one, member)))
 
 
-def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) -> list[Any] | None:
+def _one_more(output: Any) -> Any:
+    """(batch, ...) -> (1, batch, ...)."""
+    return pytree.tree_map(lambda t: t[None], output)
+
+
+def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) -> Any:
     """All draws of `weights` at once; None where the network has an operation that vmap cannot batch."""
     if model.posterior.vmap_refusal:
         return None
@@ -95,8 +129,7 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         model.posterior.vmap_refusal = str(error)
         return None
-    count = len(next(iter(weights.values())))
-    return [pytree.tree_map(lambda t, i=i: t[i], result) for i in range(count)]
+    return result
 
 
 def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None) -> int:
@@ -116,5 +149,31 @@ def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None) -> int:
 def _from_moments(moments: Moments, num_draws: int, generator: Generator | None) -> Iterable[Tensor]:
     """Draws of the output itself: one pass of the network, whatever the number of draws."""
     for _ in range(num_draws):
-        noise = standard_normal(tuple(moments.mean.shape), moments.mean, generator)
+        noise = standard_normal((1, *moments.mean.shape), moments.mean, generator)
         yield moments.mean + moments.var.clamp_min(0).sqrt() * noise
+
+
+# -- compiled prediction --------------------------------------------------------------------------------
+
+_COMPILED: "weakref.WeakKeyDictionary[Any, dict[tuple[int, int], Any]]" = weakref.WeakKeyDictionary()
+
+
+def _compiled(model: Any, member: int, n: int) -> Any:
+    """A compiled function of (args, kwargs): the outputs of `n` fresh draws, (n, ...). Compiled once."""
+    functions = _COMPILED.setdefault(model, {})
+    if (member, n) not in functions:
+
+        def run(args: Any, kwargs: Any) -> Any:
+            posterior, net = model.posterior, model.net
+            weights = posterior.draw(member, n)
+
+            def one(draw: dict[str, Tensor]) -> Any:
+                return model.pick(posterior.run_draw(net, Call(args, kwargs), draw, member))
+
+            if n == 1:
+                return _one_more(one({k: v[0] for k, v in weights.items()}))
+            return torch.func.vmap(one)(weights)
+
+        mode = "reduce-overhead" if next(model.parameters()).is_cuda else None
+        functions[member, n] = torch.compile(run, mode=mode, dynamic=False)
+    return functions[member, n]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.base import match_shape, sum_over_example
@@ -191,21 +192,25 @@ class Accumulator:
         self.count = 0
         self.kept: list[tuple[Tensor, Tensor]] = []
 
-    def add(self, output: Any) -> None:
-        """One draw's output."""
-        value, noise = self.likelihood.summarize(output)
+    def add(self, outputs: Any) -> None:
+        """The outputs of several draws: (draws, batch, ...)."""
+        leaves = pytree.tree_leaves(outputs)
+        draws = leaves[0].shape[:2]
+        flat = pytree.tree_map(lambda t: t.flatten(0, 1), outputs)  # (draws · batch, ...)
+        value, noise = (t.unflatten(0, draws) for t in self.likelihood.summarize(flat))
         votes = self._votes(value)
-        self.count += 1
-        if self.count == 1:
-            self.mean, self.noise, self.votes = value.clone(), noise.clone(), votes
-            self.squares = torch.zeros_like(value)
-        else:  # Welford's update
-            delta = value - self.mean
-            self.mean += delta / self.count
-            self.squares += delta * (value - self.mean)
-            self.noise += (noise - self.noise) / self.count
+        new, mean = len(value), value.mean(0)
+        squares = (value - mean).square().sum(0)
+        if self.count == 0:
+            self.mean, self.squares, self.noise, self.votes = mean, squares, noise.mean(0), votes
+        else:  # Chan, Golub and LeVeque's update of a mean and a sum of squares
+            share, delta = new / (self.count + new), mean - self.mean
+            self.mean = self.mean + share * delta
+            self.squares = self.squares + squares + self.count * share * delta.square()
+            self.noise = self.noise + share * (noise.mean(0) - self.noise)
             if votes is not None and self.votes is not None:
-                self.votes += votes
+                self.votes = self.votes + votes
+        self.count += new
         if self.keep_samples:
             self.kept.append((value, noise))
 
@@ -213,15 +218,16 @@ class Accumulator:
         if self.likelihood.task != "classification":
             return None
         if self.likelihood.name == "bernoulli":
-            return (value > 0.5).to(value.dtype)
+            return (value > 0.5).to(value.dtype).sum(0)
         dim = int(self.likelihood.class_dim)  # type: ignore[arg-type]
+        dim = dim + 1 if dim >= 0 else dim  # draws stand first
         winner = value.argmax(dim, keepdim=True)
-        return torch.zeros_like(value).scatter_(dim, winner, 1.0)
+        return torch.zeros_like(value).scatter_(dim, winner, 1.0).sum(0)
 
     def result(self) -> Predictive:
         kept = None
         if self.keep_samples:
-            kept = (torch.stack([v for v, _ in self.kept]), torch.stack([n for _, n in self.kept]))
+            kept = (torch.cat([v for v, _ in self.kept]), torch.cat([n for _, n in self.kept]))
         votes = None if self.votes is None else self.votes / self.count
         spread = self.squares / self.count
         return Predictive(self.likelihood, self.count, self.mean, spread, self.noise, votes, kept)

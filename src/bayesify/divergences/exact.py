@@ -38,8 +38,8 @@ def all_at_once(family: type, prior: type) -> Callable[[Callable], Callable]:
 @exact(families.Normal, priors.Normal)
 def normal_normal(q: families.Normal, p: priors.Normal) -> Tensor:
     """Σ log(s/σ) + (σ² + (μ − m)²) / (2 s²) − ½, with q = N(μ, σ²) and p = N(m, s²)."""
-    quadratic = (q.variance + (q.loc - p.mean).square()).sum() / (2 * p.std**2)
-    return quadratic - q.log_scale.sum() + q.loc.numel() * (math.log(p.std) - 0.5)
+    quadratic = (q.variance + (q.loc - p.mean).square()) / (2 * p.std**2)
+    return (quadratic - q.log_scale).sum() + q.loc.numel() * (math.log(p.std) - 0.5)
 
 
 @all_at_once(families.Normal, priors.Normal)

@@ -47,7 +47,10 @@ class Normal(Family):
         locs = [q.loc for q in qs]
         if inside_functorch():
             return super().rsample_all(qs, generator)
-        noise = standard_normals(locs, generator)
+        if torch.compiler.is_compiling():  # the compiler fuses noise and sum of one tensor by itself
+            noise = [torch.randn_like(loc) for loc in locs]
+        else:
+            noise = standard_normals(locs, generator)
         return list(_DrawAll.apply(len(qs), *locs, *(q.log_scale for q in qs), *noise))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -72,8 +75,10 @@ class _DrawAll(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, n: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         locs, log_scales, noise = tensors[:n], tensors[n : 2 * n], tensors[2 * n :]
-        scales = torch._foreach_exp(log_scales)
-        weights = torch._foreach_addcmul(locs, scales, noise)
+        if torch.compiler.is_compiling():
+            weights = [m + s.exp() * e for m, s, e in zip(locs, log_scales, noise, strict=True)]
+        else:
+            weights = list(torch._foreach_addcmul(locs, torch._foreach_exp(log_scales), noise))
         ctx.n = n
         ctx.save_for_backward(*locs, *weights)
         return tuple(weights)
@@ -82,5 +87,8 @@ class _DrawAll(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
         locs, weights = saved[: ctx.n], saved[ctx.n :]
-        deviations = torch._foreach_sub(weights, locs)
-        return (None, *grads, *torch._foreach_mul(deviations, grads), *[None] * ctx.n)
+        if torch.compiler.is_compiling():
+            by_scale = [(w - m) * g for w, m, g in zip(weights, locs, grads, strict=True)]
+        else:
+            by_scale = list(torch._foreach_mul(torch._foreach_sub(weights, locs), grads))
+        return (None, *grads, *by_scale, *[None] * ctx.n)
