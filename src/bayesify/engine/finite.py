@@ -22,6 +22,7 @@ class FiniteCheck:
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model = model
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer: Any = optimizer
         self.lazy = next(model.parameters()).is_cuda and getattr(
             optimizer, "_step_supports_amp_scaling", False
@@ -31,23 +32,32 @@ class FiniteCheck:
 
     def before_step(self, total: Tensor) -> None:
         """Call after backward, before the optimiser's step."""
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        norms = torch._foreach_norm([_local(g) for g in gradients])
-        finite = (torch.stack([n.float() for n in norms]).sum() + total.detach()).isfinite()
+        bad = torch.zeros((), device=total.device)
+        one = torch.ones((), device=total.device)
+        for same_type in self._gradients():  # one kernel: sets `bad` where a gradient is not finite
+            torch._amp_foreach_non_finite_check_and_unscale_(same_type, bad, one)
+        bad = bad + (total.detach() - total.detach())  # NaN where the loss is not finite
         if not self.lazy:
-            if not finite.item():
+            if bad.item() != 0:
                 self._raise(total)
             return
-        now_bad = (~finite).float()
-        self.optimizer.grad_scale, self.optimizer.found_inf = None, now_bad
-        self.bad = now_bad if self.bad is None else self.bad + now_bad
+        self.optimizer.grad_scale, self.optimizer.found_inf = None, bad.ne(0).float()
+        self.bad = bad if self.bad is None else self.bad + bad
         self.steps += 1
         if self.steps % self.READ_EVERY == 0:
             self.read(total)
 
+    def _gradients(self) -> list[list[Tensor]]:
+        """The gradients, in lists of one dtype."""
+        lists: dict[torch.dtype, list[Tensor]] = {}
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                lists.setdefault(parameter.grad.dtype, []).append(_local(parameter.grad))
+        return list(lists.values())
+
     def read(self, total: Tensor | None = None) -> None:
         """Read the pending answers; raises when a step was bad."""
-        if self.bad is not None and self.bad.item() > 0:
+        if self.bad is not None and self.bad.item() != 0:
             self._raise(total)
         self.bad = None
 

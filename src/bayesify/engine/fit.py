@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bayesify.batches import inputs_of, target_of
+from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import check_num_data
 from bayesify.engine.averaging import MovingAverage
 from bayesify.engine.checkpoint import load_like, optimizer_state, read_newest, write_checkpoint
@@ -21,11 +21,11 @@ from bayesify.engine.position import batches, can_resume_inside, number_of_batch
 from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import random_state, restore_random_state, seed_everything
 from bayesify.engine.schedules import make_schedule
-from bayesify.engine.setup import compile_decision, make_fabric
+from bayesify.engine.setup import compile_decision, compile_model, make_fabric
 from bayesify.engine.signals import Signals
 from bayesify.evaluation import evaluate
 from bayesify.module import BayesianModule
-from bayesify.objectives import KLWarmup
+from bayesify.objectives import KLWarmup, Loss
 from bayesify.storage import save
 
 Parts = tuple[Tensor, Tensor, Tensor]  # sums over an epoch of loss, nll and kl
@@ -116,15 +116,20 @@ class _Loop:
         o, num_steps = self.o, (self.steps_per_epoch or 1000) * self.o.epochs
         compiled, reason = compile_decision(o.compile, self.model, self.fabric.device, num_steps)
         self.history.notes.append(reason)
-        module = torch.compile(self.model) if compiled else self.model
-        self.module = self.fabric.setup_module(module, move_to_device=True)
+        # one process at a precision without loss scaling needs none of Fabric's wrappers, which cost time
+        self.direct = self.fabric.world_size == 1 and o.precision in ("32-true", "bf16-mixed")
+        if self.direct:
+            self.fabric.to_device(self.model)
+        self.module = compile_model(self.model, self.fabric) if compiled else self.model
+        if not self.direct:
+            self.module = self.fabric.setup_module(self.module, move_to_device=True)
         made = o.optimizer
         if made is None:
             made = self.model.optimizer(lr=o.lr)
         elif not isinstance(made, torch.optim.Optimizer):
             made = made(self.model.parameters())
         self.raw_optimizer = made
-        self.optimizer = self.fabric.setup_optimizers(made)
+        self.optimizer = made if self.direct else self.fabric.setup_optimizers(made)
         self.schedule = make_schedule(o.schedule, made, num_steps)
         self.warmup = None
         if o.kl_warmup > 0:
@@ -194,17 +199,16 @@ class _Loop:
     def _step(self, group: list[Any]) -> None:
         """One optimiser step from the gradients of a group of batches."""
         self.optimizer.zero_grad()
-        total = torch.zeros((), device=self.fabric.device)
+        total = None
         for i, batch in enumerate(group):
-            batch = self.fabric.to_device(batch)
+            batch = to_device(batch, self.fabric.device)
             x, y = inputs_of(batch), target_of(batch)
-            with self.fabric.no_backward_sync(self.module, enabled=i < len(group) - 1):
-                loss = self.module(x, target=y, num_draws=self.o.num_draws)
-                self.fabric.backward(loss.total / len(group))
-            for sum_, part in zip(self.sums, (loss.total, loss.nll, loss.kl), strict=True):
-                sum_.add_(part.detach().float() * len(y))
+            loss = self._forward_backward(x, y, len(group), last=i == len(group) - 1)
+            parts = [part.detach().float() for part in loss]
+            torch._foreach_add_(self.sums, [parts[2], parts[0], parts[1]], alpha=len(y))
             self.seen += len(y)
-            total = total + loss.total.detach().float()
+            total = parts[2] if total is None else total + parts[2]
+        assert total is not None
         self.finite.before_step(total)
         if self.o.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.o.clip_norm)
@@ -218,6 +222,17 @@ class _Loop:
             self.ema.update()
         if self.progress.due():
             self._show()
+
+    def _forward_backward(self, x: Any, y: Tensor, parts: int, last: bool) -> Loss:
+        if self.direct:
+            with self.fabric.autocast():
+                loss = self.module(x, target=y, num_draws=self.o.num_draws)
+            (loss.total / parts).backward()
+            return loss
+        with self.fabric.no_backward_sync(self.module, enabled=not last):
+            loss = self.module(x, target=y, num_draws=self.o.num_draws)
+            self.fabric.backward(loss.total / parts)
+        return loss
 
     def _show(self) -> None:
         loss, nll, kl = (s.item() / max(self.seen, 1) for s in self.sums)
