@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-compile lint format clean
+.PHONY: demo test test-compile format clean
 
 demo: $(VENV)/installed-all
 	$(BIN)/bayesify demo

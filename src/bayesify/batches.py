@@ -1,11 +1,26 @@
-"""What a loader's batch holds: (input, target) pairs, or dicts with a target under a usual name."""
+"""What a user hands in: arguments of a network, and batches of (input, target) pairs or dicts."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bayesify.moments import Moments
+
 TARGETS = ("labels", "label", "target", "targets")
+
+
+def as_arguments(x: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """x -> (args, kwargs) for the network: a tuple is positional, a dict is keywords."""
+    if x is None:
+        return (), kwargs
+    if isinstance(x, Moments):
+        return (x,), kwargs
+    if isinstance(x, tuple | list):
+        return tuple(x), kwargs
+    if isinstance(x, dict) or hasattr(x, "keys"):  # a dict, or transformers' BatchEncoding
+        return (), {**x, **kwargs}
+    return (x,), kwargs
 
 
 def inputs_of(batch: Any) -> Any:

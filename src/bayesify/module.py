@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify.batches import as_arguments
 from bayesify.checks import check_finite_loss, check_network, check_num_data
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
@@ -60,7 +61,7 @@ def bayesify(
         check_num_data(num_data)
     arguments = None if example is None else as_arguments(example, {})
     selection = method.select(net, arguments)
-    if not selection.random and method.name != "point":
+    if not selection.random and method.needs_random:
         reasons = sorted({w.reason for w in selection.weights}) or ["the network has no parameters"]
         raise ValueError(f"where={method.where} selects no parameter of this network: {'; '.join(reasons)}")
     call = None if arguments is None else Call(*arguments)
@@ -131,7 +132,8 @@ class BayesianModule(nn.Module):
 
     def kl(self) -> Tensor:
         """KL of the whole posterior to the prior (mean over members of an ensemble)."""
-        kl = self.posterior.kl(self.net)
+        with self._locked():
+            kl = self.posterior.kl(self.net)
         return kl.full_tensor() if hasattr(kl, "full_tensor") else kl
 
     def predict(self, x: Any, num_draws: int = 20, **options: Any) -> Predictive:
@@ -148,14 +150,16 @@ class BayesianModule(nn.Module):
 
     def draw(self, generator: Generator | None = None) -> nn.Module:
         """One posterior draw as a plain, deterministic network (a detached copy)."""
-        member = pick_member(self.posterior, self.net, generator)
-        with torch.no_grad():
+        with self._locked(), torch.no_grad():
+            self._whole("draw")
+            member = pick_member(self.posterior, self.net, generator)
             weights = self.posterior.draw(member, 1, generator)
-        return self._copy(member, {name: value[0] for name, value in weights.items()})
+            return self._copy(member, {name: value[0] for name, value in weights.items()})
 
     def mean_net(self) -> nn.Module:
         """The network at the posterior mean, as a plain copy."""
-        with torch.no_grad():
+        with self._locked(), torch.no_grad():
+            self._whole("mean_net")
             return self._copy(0, self.posterior.mean(self.net))
 
     def optimizer(self, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
@@ -169,7 +173,7 @@ class BayesianModule(nn.Module):
                 w.name,
                 w.shape,
                 w.numel,
-                w.random,
+                w.random and not self.posterior.deterministic,
                 self.posterior.describe(w.name) if w.random else w.reason,
                 w.aliases,
             )
@@ -229,6 +233,14 @@ class BayesianModule(nn.Module):
             check_finite_loss(loss, call, self)
         return loss
 
+    def _whole(self, what: str) -> None:
+        """A sharded network has no plain copy in one process."""
+        if is_sharded(self.net):
+            raise RuntimeError(
+                f"{what}() needs the whole network in one process, but it is sharded (FSDP2): "
+                f"call bf.save(model, path) on every rank and use bf.load(path, net).{what}()"
+            )
+
     def _copy(self, member: int, weights: dict[str, Tensor]) -> nn.Module:
         net = without_guards(copy.deepcopy(self.posterior.nets(self.net)[member]))
         parameters = dict(net.named_parameters())
@@ -269,17 +281,4 @@ class Lock:
         return Lock, ()
 
 
-def as_arguments(x: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """x -> (args, kwargs) for the network: a tuple is positional, a dict is keywords."""
-    if x is None:
-        return (), kwargs
-    if isinstance(x, Moments):
-        return (x,), kwargs
-    if isinstance(x, tuple | list):
-        return tuple(x), kwargs
-    if isinstance(x, dict) or hasattr(x, "keys"):  # a dict, or transformers' BatchEncoding
-        return (), {**x, **kwargs}
-    return (x,), kwargs
-
-
-__all__ = ["BayesianModule", "as_arguments", "bayesify"]
+__all__ = ["BayesianModule", "bayesify"]

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
 
-from bayesify.batches import inputs_of, to_device
+from bayesify.batches import as_arguments, inputs_of, to_device
 from bayesify.families import standard_normal
 from bayesify.moments import Moments
 from bayesify.posteriors import Call
@@ -42,8 +42,6 @@ def predict(
         if not parts:
             raise ValueError("the loader is empty: nothing to predict")
         return concatenate(parts)
-    from bayesify.module import as_arguments
-
     call = Call(*as_arguments(x, {}), generator)
     if compile and generator is not None:
         raise ValueError("compile=True cannot take a generator: seed with torch.manual_seed instead")
@@ -79,7 +77,7 @@ def outputs(
 ) -> Iterable[Any]:
     """The network's predictions for `num_draws` draws of one member, in chunks (draws, batch, ...)."""
     posterior, net = model.posterior, model.net
-    if getattr(posterior, "sampling", "draw") == "moments":
+    if posterior.sampling == "moments":
         yield from _from_moments(model.pick(posterior.run(net, call, member)), num_draws, call.generator)
         return
     if is_sharded_unit(model):  # the weights exist only inside forward
@@ -141,7 +139,7 @@ def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None) -> int:
     tensors = [t for t in [*call.args, *call.kwargs.values()] if isinstance(t, Tensor)]
     batch = max((t.shape[0] for t in tensors if t.dim()), default=1)
     on_cpu = all(t.device.type == "cpu" for t in tensors)
-    # measured by benchmarks/predict.py: on a CPU only tiny work gains from batching the draws
+    # measured by benchmarks/steps.py: on a CPU only tiny work gains from batching the draws
     small = batch * weights <= 2**17 if on_cpu else batch <= 8
     return fit if small else 1
 

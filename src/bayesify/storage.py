@@ -45,6 +45,10 @@ def load(
     """
     path = Path(path)
     header = read_header(path)
+    if "checkpoint" in header:
+        raise ValueError(
+            f"{path} is a checkpoint of a run: load the run's model.safetensors or best.safetensors"
+        )
     if header.get("format", 0) > FORMAT:
         raise ValueError(
             f"{path} has format {header['format']}, this bayesify ({FORMAT}) is older: upgrade bayesify"

@@ -178,7 +178,6 @@ def test_checkpointing_switched_on_later_is_refused_too(use_reentrant: bool) -> 
 def test_checkpointing_the_whole_call_gives_the_right_gradients() -> None:
     model = bf.bayesify(mlp(), bf.MonteCarloVI(), num_data=10)
     x, y = batch()
-    model(x)  # the first call is watched, which a recomputation would not repeat
 
     def gradients(checkpointed: bool) -> list[Tensor]:
         model.zero_grad()

@@ -198,3 +198,45 @@ def test_progress_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -
     assert lines[0].startswith("compile: off")
     assert lines[1].startswith("epoch 1/2  loss ")
     assert "val_accuracy" in lines[2]
+
+
+def test_a_loader_with_a_generator_of_its_own_resumes_exactly(tmp_path: Path) -> None:
+    def run(folder: Path, stop_at: int | None) -> bf.History:
+        split = data().train
+        dataset = torch.utils.data.TensorDataset(split.inputs, split.targets)
+        own = torch.Generator().manual_seed(5)
+        batches = torch.utils.data.DataLoader(dataset, 16, shuffle=True, generator=own)
+        made = model("mc_vi")
+        if stop_at is not None:
+            steps = 0
+
+            def stopping(out: torch.Tensor) -> torch.Tensor:
+                nonlocal steps
+                steps += 1
+                if steps > stop_at:
+                    raise KeyboardInterrupt
+                return out
+
+            made.output = stopping
+        return bf.fit(made, batches, epochs=3, folder=folder, checkpoint_every=1, seed=2, progress=False)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts", stop_at=20)
+    resumed, whole = run(tmp_path / "parts", None), run(tmp_path / "whole", None)
+    assert resumed.column("loss") == whole.column("loss")
+
+
+def test_an_empty_loader() -> None:
+    with pytest.raises(ValueError, match="train_loader is empty"):
+        bf.fit(model("mc_vi"), [], epochs=1)  # type: ignore[arg-type]
+
+
+def test_half_precision_is_refused_with_a_remedy() -> None:
+    with pytest.raises(ValueError, match="use 'bf16-mixed' instead"):
+        quick(precision="16-mixed")
+
+
+def test_a_warm_up_longer_than_the_run_leaves_the_full_weight() -> None:
+    made = model("mc_vi")
+    quick(model=made, kl_warmup=8)
+    assert made.kl_weight == 1.0

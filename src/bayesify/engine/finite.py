@@ -20,8 +20,9 @@ class FiniteCheck:
 
     READ_EVERY = 20
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, fabric: Any) -> None:
         self.model = model
+        self.fabric = fabric
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer: Any = optimizer
         self.lazy = next(model.parameters()).is_cuda and getattr(
@@ -37,6 +38,8 @@ class FiniteCheck:
         for same_type in self._gradients():  # one kernel: sets `bad` where a gradient is not finite
             torch._amp_foreach_non_finite_check_and_unscale_(same_type, bad, one)
         bad = bad + (total.detach() - total.detach())  # NaN where the loss is not finite
+        if self.fabric.world_size > 1:  # shards and batches differ: all ranks stop or none
+            bad = self.fabric.all_reduce(bad.ne(0).float(), reduce_op="max")
         if not self.lazy:
             if bad.item() != 0:
                 self._raise(total)

@@ -73,7 +73,7 @@ def fit(
                 was stopped there goes on bit for bit
     checkpoint_every:  steps between checkpoints (one is always written after each epoch)
     strategy:   "auto", "ddp" or "fsdp" for several devices or nodes
-    precision:  "32-true", "bf16-mixed" and Fabric's others
+    precision:  "32-true", "bf16-mixed", "bf16-true" or "64-true"
     compile:    True, False or "auto": on an accelerator when the run is long enough to pay for it
     """
     loop = _Loop(model, train_loader, val_loader, dict(locals()))
@@ -98,12 +98,15 @@ class _Loop:
         if hasattr(train, "world_size") and hasattr(train, "rank"):
             train.rank, train.world_size = rank, size
         elif size > 1:
-            self.train = self.fabric.setup_dataloaders(train, move_to_device=False)
+            wrapped = self.fabric.setup_dataloaders(train, move_to_device=False)
+            self.train = getattr(wrapped, "_dataloader", wrapped)  # the wrapper counts epochs by itself
         if model.num_data is None:
             model.num_data = number_of_examples(train)
         if model.num_data is not None:
             check_num_data(model.num_data)
         num_batches = number_of_batches(self.train)
+        if num_batches == 0:
+            raise ValueError("train_loader is empty: it gives no batch (drop_last with too few examples?)")
         self.steps_per_epoch = None if num_batches is None else math.ceil(num_batches / self.o.accumulate)
         self.history = History()
         self.folder = RunFolder(self.o.folder, self.o.resume, self.fabric.is_global_zero)
@@ -136,13 +139,14 @@ class _Loop:
             warm = max(1, round(o.kl_warmup * (self.steps_per_epoch or 1000)))
             self.warmup = KLWarmup(self.model, warm, end=self.model.method.kl_weight)
         self.ema = MovingAverage(self.model, o.ema) if o.ema is not None else None
-        self.finite = FiniteCheck(self.model, made)
+        self.finite = FiniteCheck(self.model, made, self.fabric)
         self.epoch = self.batch = self.step = 0
         self.sums: list[Tensor] = [torch.zeros((), device=self.fabric.device) for _ in range(3)]
         self.seen = 0
         self.best: float | None = None
         self.bad_epochs = 0
         self.epoch_random = random_state()
+        self.epoch_generator: Tensor | None = None
 
     def run(self, signals: Signals) -> History:
         self._resume()
@@ -165,8 +169,11 @@ class _Loop:
             writer.close()
         if self.ema is not None:
             self.ema.finish()
+        if self.warmup is not None:  # a warm-up longer than the run must not weaken the next one
+            self.model.kl_weight.fill_(self.warmup.end)
         if self.folder.path is not None:
             save(self.model, self.folder.path / "model.safetensors")
+        self.fabric.barrier()
         return self.history
 
     def _epoch(self, signals: Signals) -> None:
@@ -174,10 +181,14 @@ class _Loop:
         self.model.train()
         resumed = self.batch > 0
         now = random_state() if resumed else None
+        generator = getattr(self.train, "generator", None)  # a DataLoader's own
         if resumed:
             restore_random_state(*self.epoch_random)
+            if generator is not None and self.epoch_generator is not None:
+                generator.set_state(self.epoch_generator)
         else:
             self.epoch_random = random_state()
+            self.epoch_generator = None if generator is None else generator.get_state()
         iterator = batches(self.train, self.epoch, self.batch)
         if now is not None:
             restore_random_state(*now)
@@ -248,6 +259,8 @@ class _Loop:
         if self.fabric.world_size > 1:
             sums = self.fabric.all_reduce(sums, reduce_op="sum")
         loss, nll, kl, seen = sums.tolist()
+        if not seen:
+            raise ValueError("train_loader is empty: it gave no batch")
         row: dict[str, Any] = {
             "epoch": self.epoch + 1,
             "step": self.step,
@@ -285,7 +298,9 @@ class _Loop:
 
     def _leave_if_asked(self, signals: Signals) -> None:
         asked = signals.received is not None
-        if self.fabric.world_size > 1:  # all ranks or none
+        if self.fabric.world_size > 1:  # all ranks or none; asking costs a synchronisation
+            if self.batch and self.step % 10:
+                return
             flag = torch.tensor(float(asked), device=self.fabric.device)
             asked = bool(self.fabric.all_reduce(flag, reduce_op="max"))
         if asked:
@@ -313,6 +328,7 @@ class _Loop:
             "ema": None if self.ema is None else self.ema.state_dict(),
             "random": self._of_all_ranks(random_state()),
             "epoch_random": self._of_all_ranks(self.epoch_random),
+            "epoch_generator": self.epoch_generator,
         }
         write_checkpoint(
             self.folder.checkpoints, self.step, state, self.o.keep_last, self.fabric.is_global_zero
@@ -349,6 +365,7 @@ class _Loop:
         self.seen, self.best, self.bad_epochs = state["seen"], state["best"], state["bad_epochs"]
         self.history.extend(state["history"])
         self.epoch_random = state["epoch_random"][self.fabric.global_rank]
+        self.epoch_generator = state["epoch_generator"]
         random = state["random"][self.fabric.global_rank]
         if self.batch and not can_resume_inside(self.train):
             self.history.notes.append("an iterable data set resumes at the start of its epoch")
@@ -373,6 +390,10 @@ class _Options:
                 raise ValueError(f"{name}={options[name]!r} must be at least 1")
         if options["patience"] is not None and options["val_loader"] is None:
             raise ValueError(f"patience={options['patience']!r} needs a val_loader to watch")
+        if str(options["precision"]) in ("16-mixed", "16", "16-true"):
+            raise ValueError(
+                f"precision={options['precision']!r} needs loss scaling: use 'bf16-mixed' instead"
+            )
         if options["kl_warmup"] < 0:
             raise ValueError(f"kl_warmup={options['kl_warmup']!r} must not be negative (epochs)")
 

@@ -1,5 +1,6 @@
 """Devices, processes and compilation."""
 
+import atexit
 import os
 from typing import Any
 
@@ -39,7 +40,14 @@ def make_fabric(accelerator: str, devices: int | str, num_nodes: int, strategy: 
             f"precision={precision!r} cannot be had here: {error}"
         ) from None
     fabric.launch()
+    if fabric.world_size > 1:
+        atexit.register(_leave_process_group)  # left to the interpreter's end, its threads may abort
     return fabric
+
+
+def _leave_process_group() -> None:
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _number_of_processes(devices: int | str, num_nodes: int) -> int:
@@ -64,7 +72,7 @@ def compile_decision(
         return False, "compile: off, as asked"
     if any(isinstance(m, nn.RNNBase) for m in model.modules()):
         return False, "compile: off (torch cannot compile recurrent layers whole)"
-    if getattr(model.posterior, "same_draws", False):
+    if any(getattr(part, "same_draws", False) for part in model.posterior.modules()):
         return False, "compile: off (same_draws needs a generator)"
     if compile is True:
         return True, "compile: on, as asked"

@@ -17,11 +17,12 @@ from bayesify.weights.where import Where
 class Method(ABC):
     """How a network becomes Bayesian. A method holds plain data and changes nothing.
 
-    Members, in this order: `needs_num_data`, `posterior`, `optimizer`.
+    Members, in this order: `needs_num_data`, `posterior`, `optimizer`, `select`, `fixed_to`, `options`.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]  # one line for `bayesify show methods`
+    needs_random: ClassVar[bool] = True  # a `where` that selects nothing is an error
 
     #: which parameters are random
     where: Where = ~where.norm
@@ -38,7 +39,10 @@ class Method(ABC):
 
     def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
         """The default optimiser: Adam over everything that trains."""
-        return torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=lr, **options)
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        if parameters and all(p.is_cuda for p in parameters):
+            options.setdefault("fused", True)
+        return torch.optim.Adam(parameters, lr=lr, **options)
 
     def select(self, net: nn.Module, example: Any) -> Selection:
         return select(net, self.where, example)

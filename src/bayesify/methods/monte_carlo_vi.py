@@ -22,14 +22,15 @@ class MonteCarloVI(Method):
     prior:     a name or `bf.prior(...)`
     sampling:  "draw" one set of weights per forward; "local" reparameterization, fresh noise for every
                example (linear and convolutional layers; others are drawn); "flipout" likewise by signs
-    kl:        estimator of the KL, with `num_kl_draws` draws where it is a Monte-Carlo one
+    kl:        estimator of the KL ("exact", or "auto": the best available); `num_kl_draws` is the number
+               of draws of a Monte-Carlo estimator
     init_std:  starting std as a fraction of each tensor's root mean square, small enough that a
                pretrained network predicts nearly as before
     same_draws: every process of a distributed run draws the same weights (else each its own)
     """
 
     name = "mc_vi"
-    about = "Monte-Carlo variational inference, many families and priors"
+    about = "variational inference: a distribution over every weight, trained by the ELBO"
 
     family: str = "normal"
     prior: str | Prior = "normal"

@@ -17,6 +17,7 @@ class Point(Method):
     """Maximum likelihood, or maximum a posteriori with a prior over the weights in `where`."""
 
     name = "point"
+    needs_random = False
     about = "the plain network: maximum likelihood, or MAP with a prior"
 
     where: Where = where.all

@@ -19,11 +19,13 @@ class Call(NamedTuple):
 class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
-    Members, in this order: `nets`, `run`, `draw`, `mean`, `kl`, `describe`.
+    Members, in this order: `nets`, `run`, `draw`, `run_draw`, `mean`, `kl`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
     deterministic: bool = False
+    #: the pass that evaluates the network: draw, local, flipout or moments
+    sampling: str = "draw"
     #: why draws of this network cannot be batched by vmap; "" until one was refused
     vmap_refusal: str = ""
 

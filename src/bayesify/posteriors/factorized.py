@@ -133,7 +133,7 @@ class Factorized(Posterior):
         tracked = {name: slots[0].get() for name, slots in self.slots.items()}
         buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
         devices = list({t.device for t in tracked.values() if t.is_cuda})
-        watch = Watch(tracked)
+        watch = Watch(tracked, boundary=__file__)
         with warnings.catch_warnings(), torch.random.fork_rng(devices), torch.no_grad(), watch:
             warnings.simplefilter("ignore")  # the real call will warn
             net(*replace(call.args, Moments, _mean), **replace(dict(call.kwargs), Moments, _mean))
@@ -145,7 +145,7 @@ class Factorized(Posterior):
     def _watched_run(self, net: nn.Module, call: Call, values: Any) -> Any:
         """The first draw pass, observed."""
         drawn: dict[str, Any] = {}
-        watch = Watch({})
+        watch = Watch({}, boundary=__file__)
 
         def remember(names: list[str]) -> Mapping[str, Any]:
             drawn.update(values(names))

@@ -30,6 +30,7 @@ class Members(Posterior):
                 f"their layers have no reset_parameters"
             )
         self.posteriors = nn.ModuleList(make(member) for member in [net, *self.copies])
+        self.sampling = self._of(0).sampling
         self.deterministic = all(p.deterministic for p in self.posteriors)
 
     def nets(self, net: nn.Module) -> list[nn.Module]:

@@ -17,8 +17,9 @@ class Watch(TorchFunctionMode):
     names in execution order, a name once per use.
     """
 
-    def __init__(self, tracked: Mapping[str, Tensor]) -> None:
+    def __init__(self, tracked: Mapping[str, Tensor], boundary: str = "") -> None:
         super().__init__()
+        self.boundary = boundary  # the file of the code that calls the network: looking further up is in vain
         self.names = {id(tensor): name for name, tensor in tracked.items()}
         self.uses: list[str] = []
         self.checkpointed: list[str] = []
@@ -29,7 +30,7 @@ class Watch(TorchFunctionMode):
         used = [self.names[id(a)] for a in _flat((*args, *kwargs.values())) if id(a) in self.names]
         if used and any(isinstance(r, Tensor) for r in _flat((result,))):
             self.uses += used
-            if inside_checkpoint():
+            if inside_checkpoint(until=self.boundary):
                 self.checkpointed += used
         return result
 
@@ -45,10 +46,10 @@ def _flat(values: tuple[Any, ...]) -> list[Any]:
     return flat
 
 
-def inside_checkpoint() -> bool:
-    """Is the caller running inside `torch.utils.checkpoint` (either kind)?"""
+def inside_checkpoint(until: str = "") -> bool:
+    """Is the caller running inside `torch.utils.checkpoint` (either kind), up to the first frame of file `until`?"""
     frame = sys._getframe()
-    while frame is not None:
+    while frame is not None and frame.f_code.co_filename != until:
         if frame.f_code.co_filename == torch.utils.checkpoint.__file__:
             return True
         frame = frame.f_back  # type: ignore[assignment]
