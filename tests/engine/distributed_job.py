@@ -34,7 +34,7 @@ def deterministic_model() -> bf.BayesianModule:
 
 def ddp_resumed(folder: str) -> None:
     for part in ("/whole", "/parts"):
-        train(folder + part, "mc_vi", "own", accelerator="cpu", devices=2, strategy="ddp")
+        train(folder + part, "mc_vi", "torch", accelerator="cpu", devices=2, strategy="ddp")
 
 
 def ddp_first_part(folder: str) -> None:
@@ -52,7 +52,7 @@ def ddp_first_part(folder: str) -> None:
         original(self, group)
 
     fit.__globals__["_Loop"]._step = stopping
-    train(folder + "/parts", "mc_vi", "own", accelerator="cpu", devices=2, strategy="ddp")
+    train(folder + "/parts", "mc_vi", "torch", accelerator="cpu", devices=2, strategy="ddp")
 
 
 def fsdp_vit(folder: str) -> None:
