@@ -88,6 +88,8 @@ def test_the_same_run_twice_gives_the_same_numbers_and_another_seed_others(tmp_p
     second = train(str(tmp_path / "b"), "mc_vi", "torch", epochs=2)
     assert_same_run(tmp_path / "a", tmp_path / "b")
     assert first.column("val_nll") == second.column("val_nll")
+    other = train(str(tmp_path / "c"), "mc_vi", "torch", epochs=2, seed=12)
+    assert not set(other.column("loss")) & set(first.column("loss"))
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_is_used(tmp_path: Path) -> None:

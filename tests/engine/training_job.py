@@ -52,7 +52,9 @@ class Slow:
             yield batch
 
 
-def train(folder: str, method: str, kind: str, pause: float = 0.0, epochs: int = 6, **options: Any) -> Any:
+def train(
+    folder: str, method: str, kind: str, pause: float = 0.0, epochs: int = 6, seed: int = 11, **options: Any
+) -> Any:
     sampler = None
     if method == "sgld":
         sampler = lambda params: bf.samplers.SGLD(params, lr=1e-5, num_data=200, seed=5)  # noqa: E731
@@ -67,7 +69,7 @@ def train(folder: str, method: str, kind: str, pause: float = 0.0, epochs: int =
         folder=folder,
         checkpoint_every=3,
         kl_warmup=1.0,
-        seed=11,
+        seed=seed,
         ema=0.9 if method == "mc_vi" else None,
         progress=False,
         **options,

@@ -190,7 +190,7 @@ def train(
         str, typer.Option(rich_help_panel=WHERE, help="Over several devices: ddp, fsdp or auto.")
     ] = D.strategy,
     precision: Annotated[
-        str, typer.Option(rich_help_panel=WHERE, help="32-true, bf16-mixed, 16-mixed or 64-true.")
+        str, typer.Option(rich_help_panel=WHERE, help="32-true, bf16-mixed, bf16-true or 64-true.")
     ] = D.precision,
     compile: Annotated[
         bool | None,

@@ -32,7 +32,7 @@ class RunFolder:
             )
         if self.owner:
             try:
-                self.checkpoints.mkdir(parents=True, exist_ok=True)
+                self.path.mkdir(parents=True, exist_ok=True)
                 self._lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
             except OSError as error:
                 raise OSError(f"cannot write to folder={str(self.path)!r}: {error.strerror}") from None
