@@ -1,0 +1,218 @@
+"""bf.fit_members: the members of a deep ensemble, each trained by a group of processes of its own."""
+
+import copy
+import csv
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bayesify.engine.fit import fit
+from bayesify.engine.folder import RunFolder
+from bayesify.engine.groups import Group, divisors, is_first_process, split_processes, world_size
+from bayesify.engine.history import History
+from bayesify.engine.randomness import seed_everything
+from bayesify.files import write_atomically
+from bayesify.merging import merge
+from bayesify.module import BayesianModule
+from bayesify.posteriors import without_guards
+from bayesify.storage import save
+
+MODEL, BEST, NOTE, METRICS = "model.safetensors", "best.safetensors", "member.json", "metrics.csv"
+POLL = 0.2  # seconds between two looks at the folder
+
+
+def fit_members(
+    make_model: Callable[[], BayesianModule],
+    train_loader: Iterable[Any],
+    val_loader: Iterable[Any] | None = None,
+    *,
+    num_members: int,
+    folder: str | Path,
+    seed: int,
+    epochs: int,
+    num_groups: int | None = None,
+    wait: float = 3600.0,
+    **options: Any,
+) -> BayesianModule | None:
+    """Train `num_members` models apart and merge them into one deep ensemble.
+
+    Under torchrun the processes are cut into `num_groups` groups, and group g trains members g,
+    g + num_groups, …; each member is a run of `bf.fit` in folder/member-i, over the processes of its
+    group. Without torchrun the members are trained one after the other. Either way member i has seed
+    `seed` + i for its first weights and its training, so the members do not depend on who trained them
+    (a group of several processes averages over larger batches, as `bf.fit` does).
+
+    make_model:  makes a new model; called under the member's seed, so it must not set one itself
+    num_groups:  by default the largest number that divides the processes and gives each group a member
+    wait:        seconds that the first process waits without any change in the folder of a missing member
+    options:     of `bf.fit`; `devices` and `num_nodes` are those of the group, and `strategy` applies to
+                 groups of several processes
+
+    Returns the ensemble in the first process, and None in the others. The folder gets model.safetensors,
+    best.safetensors (every member at its best epoch, with a val_loader) and metrics.csv. A stopped run
+    goes on when it is started again, also with other epochs or more members.
+    """
+    folder = Path(folder)
+    _check(num_members, seed, wait, options)
+    groups = _num_groups(num_members, num_groups)
+    first = is_first_process()
+    shown = bool(options.pop("progress", True))
+    with RunFolder(folder, True, True) if first else nullcontext():
+        with split_processes(groups, options.get("accelerator", "auto")) as group:
+            for index in range(group.index, num_members, groups):
+                place = _Place(folder / f"member-{index}", seed + index, epochs)
+                loaders = (train_loader, val_loader)
+                _train(place, make_model, loaders, group, {**options, "progress": shown and first})
+        if not first:
+            return None
+        places = [_Place(folder / f"member-{i}", seed + i, epochs) for i in range(num_members)]
+        _wait_for(places, wait, shown)
+        return _merge(places, make_model, folder)
+
+
+class _Place:
+    """The folder of one member, and what its run was asked for."""
+
+    def __init__(self, folder: Path, seed: int, epochs: int) -> None:
+        self.folder, self.seed, self.epochs = folder, seed, epochs
+
+    def finished(self) -> bool:
+        """Is the member trained as asked? A file of an earlier, shorter run does not count."""
+        return self.read().get("finished_epochs") == self.epochs and (self.folder / MODEL).exists()
+
+    def check(self) -> None:
+        """The run in this folder must be one with our seed."""
+        stored = self.read().get("seed", self.seed)
+        if stored != self.seed:
+            raise ValueError(
+                f"{self.folder} holds a run with seed {stored}, this member has {self.seed}: "
+                f"go on with the same seed, or choose another folder"
+            )
+
+    def read(self) -> dict[str, Any]:
+        path = self.folder / NOTE
+        try:
+            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged: {error}") from None
+
+    def write(self, finished_epochs: int | None) -> None:
+        text = json.dumps({"seed": self.seed, "finished_epochs": finished_epochs})
+        write_atomically(self.folder / NOTE, lambda partial: _write(partial, text))
+
+    def state(self) -> list[tuple[str, int]]:
+        """What changes while somebody trains here."""
+        return sorted((str(path), _changed(path)) for path in self.folder.rglob("*"))
+
+
+def _train(
+    place: _Place,
+    make_model: Callable[[], BayesianModule],
+    loaders: tuple[Any, Any],
+    group: Group,
+    options: dict[str, Any],
+) -> None:
+    """One member, by this process and the others of its group."""
+    place.check()
+    if group.agreed(place.finished()) and options.get("resume", True):
+        return
+    options = {**options, **group.options(options.get("accelerator", "auto"))}
+    if group.size == 1:
+        options["strategy"] = "auto"  # any other would join the groups in one world
+    seed_everything(place.seed)
+    model = make_model()
+    if not isinstance(model, BayesianModule):
+        raise TypeError(f"make_model returned {type(model).__name__}: it must return what bf.bayesify gives")
+    if group.rank == 0 and not place.read():
+        place.write(None)
+    fit(model, *loaders, epochs=place.epochs, folder=place.folder, seed=place.seed, **options)
+    if group.rank == 0:
+        place.write(place.epochs)
+
+
+def _wait_for(places: Sequence[_Place], wait: float, shown: bool) -> None:
+    """Until the files of all members are there, or nothing has changed in the missing ones for `wait` s."""
+    seen: Any = None
+    since, said = time.monotonic(), False
+    while missing := [place for place in places if not place.finished()]:
+        names = ", ".join(place.folder.name for place in missing)
+        if shown and not said:
+            print(f"waiting for {names}", file=sys.stderr, flush=True)
+            said = True
+        now = [place.state() for place in missing]
+        if now != seen:
+            seen, since = now, time.monotonic()
+        if time.monotonic() - since > wait:
+            raise TimeoutError(
+                f"{names} of {places[0].folder.parent} did not finish: nothing has changed there for "
+                f"{wait:g} s (wait={wait:g}). Start the same command again: it goes on from the checkpoints"
+            )
+        time.sleep(POLL)
+
+
+def _merge(
+    places: Sequence[_Place], make_model: Callable[[], BayesianModule], folder: Path
+) -> BayesianModule:
+    """The members' files as one model, written to `folder`."""
+    template = make_model()
+    for name in (BEST, MODEL):
+        files = [place.folder / name for place in places]
+        if name == MODEL or all(path.exists() for path in files):
+            merged = merge(files, without_guards(copy.deepcopy(template.net)), output=template.output)
+            save(merged, folder / name)
+    _histories(places).write_csv(folder / METRICS)
+    return merged
+
+
+def _histories(places: Sequence[_Place]) -> History:
+    """The rows of all members, each with the number of its member."""
+    rows: list[dict[str, Any]] = []
+    for member, place in enumerate(places):
+        with (place.folder / METRICS).open(encoding="utf-8", newline="") as file:
+            rows += [{"member": member, **row} for row in csv.DictReader(file)]
+    return History(rows)
+
+
+def _check(num_members: int, seed: int, wait: float, options: dict[str, Any]) -> None:
+    for name, value, least in (("num_members", num_members, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
+    if not wait > 0:
+        raise ValueError(f"wait={wait!r} must be positive (seconds)")
+    if isinstance(options.get("optimizer"), torch.optim.Optimizer):
+        raise ValueError(
+            "optimizer is an optimiser of one model: give a function of the parameters that makes one"
+        )
+    for name in ("devices", "num_nodes"):
+        if name in options:
+            raise ValueError(
+                f"{name}={options[name]!r} cannot be chosen here: every group takes the processes it has; "
+                f"use num_groups"
+            )
+
+
+def _num_groups(num_members: int, wanted: int | None) -> int:
+    if wanted is None:
+        return max(n for n in divisors(world_size()) if n <= num_members)
+    if wanted > num_members:
+        raise ValueError(
+            f"num_groups={wanted!r} is more than num_members={num_members!r}: a group would be idle"
+        )
+    return wanted
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:  # a checkpoint that was replaced meanwhile
+        return 0
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
