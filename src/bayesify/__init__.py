@@ -2,10 +2,11 @@
 
 from bayesify import likelihoods, moments, samplers
 from bayesify.divergences import kl
-from bayesify.engine import History, fit
+from bayesify.engine import History, fit, fit_members
 from bayesify.evaluation import evaluate
 from bayesify.families import family
 from bayesify.likelihoods import likelihood
+from bayesify.merging import merge
 from bayesify.methods import DeepEnsemble, MonteCarloVI, Point
 from bayesify.module import BayesianModule, bayesify
 from bayesify.moments import Moments
@@ -30,11 +31,13 @@ __all__ = [
     "bayesify",
     "evaluate",
     "fit",
+    "fit_members",
     "family",
     "kl",
     "likelihood",
     "likelihoods",
     "load",
+    "merge",
     "moments",
     "prior",
     "samplers",

@@ -16,10 +16,10 @@ from bayesify.data import Loader
 JOB = Path(__file__).with_name("distributed_job.py")
 
 
-def torchrun(what: str, folder: Path, processes: int = 2) -> None:
+def torchrun(what: str, folder: Path, processes: int = 2, job: Path = JOB) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     result = subprocess.run(
-        [*command, str(JOB), str(folder), what], capture_output=True, text=True, timeout=300
+        [*command, str(job), str(folder), what], capture_output=True, text=True, timeout=300
     )
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-6000:]
 

@@ -31,6 +31,11 @@ def show(tables: Tables, folder: Path, resume: bool) -> None:
             "steps",
             f"{steps:,} per epoch, {steps * o.epochs:,} in {counted(o.epochs, 'epoch')} of batch size {o.batch_size}",
         ),
+        *(
+            [("members", "trained apart, each by its share of the processes")]
+            if o.members_in_parallel
+            else []
+        ),
         ("memory", memory_line(prepared)),
         ("device", prepared.config["device"]),
         ("folder", f"{folder} ({state})"),

@@ -35,6 +35,7 @@ class TrainOptions:
     precision: str = "32-true"
     compile: bool | str = "auto"
     tensorboard: bool = False
+    members_in_parallel: bool = False
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
@@ -50,6 +51,11 @@ class TrainOptions:
             raise ValueError(f"train.val_fraction={self.val_fraction!r} must lie in 0 … 1 (0 for none)")
         if isinstance(self.compile, str) and self.compile != "auto":
             raise ValueError(f"train.compile={self.compile!r} must be true, false or 'auto'")
+        if self.members_in_parallel and (self.devices != 1 or self.num_nodes != 1):
+            raise ValueError(
+                f"--members-in-parallel takes the processes that torchrun started: leave out --devices "
+                f"{self.devices} and --num-nodes {self.num_nodes}"
+            )
 
     @classmethod
     def of(cls, table: dict[str, Any]) -> "TrainOptions":
@@ -63,8 +69,10 @@ class TrainOptions:
         return cls(**table)
 
     def for_fit(self) -> dict[str, Any]:
-        """The options that `bf.fit` takes."""
-        ours = ("batch_size", "augment", "val_fraction")
+        """The options that `bf.fit`, or `bf.fit_members`, takes."""
+        ours = ["batch_size", "augment", "val_fraction", "members_in_parallel"]
+        if self.members_in_parallel:
+            ours += ["devices", "num_nodes"]  # those of the groups
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ours}
 
 

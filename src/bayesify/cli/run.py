@@ -14,6 +14,7 @@ from bayesify.cli.build import build_net, full_data, load_data, with_validation
 from bayesify.cli.record import SUMMARY, normalisation_of, read_config
 from bayesify.data import DataSet, Loader, Normalisation, Split
 
+METRICS = "metrics.csv"
 WEIGHTS = {"last": "model.safetensors", "best": "best.safetensors"}
 
 
@@ -85,13 +86,31 @@ class Run:
             raise ValueError(f"{path} is damaged: {error}") from None
 
     def last_metrics(self) -> dict[str, str] | None:
-        """The last row of metrics.csv."""
-        path = self.folder / "metrics.csv"
-        if not path.exists():
-            return None
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        return rows[-1] if rows else None
+        """The last row of metrics.csv; of a member's while its ensemble is not finished."""
+        for path in (self.folder / METRICS, *sorted(self.folder.glob(f"member-*/{METRICS}"))):
+            if path.exists():
+                rows = _rows(path)
+                return rows[-1] if rows else None
+        return None
+
+    def history(self) -> bf.History:
+        """metrics.csv as numbers."""
+        rows = _rows(self.folder / METRICS)
+        return bf.History([{k: _number(v) for k, v in row.items() if v != ""} for row in rows])
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
 
 
 def split_of(ds: DataSet, name: str) -> Split:

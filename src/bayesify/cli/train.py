@@ -189,6 +189,15 @@ def train(
     strategy: Annotated[
         str, typer.Option(rich_help_panel=WHERE, help="Over several devices: ddp, fsdp or auto.")
     ] = D.strategy,
+    members_in_parallel: Annotated[
+        bool,
+        typer.Option(
+            "--members-in-parallel",
+            rich_help_panel=WHERE,
+            help="Train the members of a deep ensemble apart, each by a share of the processes that torchrun "
+            "started (torchrun --nproc-per-node=4 -m bayesify.cli train …), and merge them at the end.",
+        ),
+    ] = D.members_in_parallel,
     precision: Annotated[
         str, typer.Option(rich_help_panel=WHERE, help="32-true, bf16-mixed, bf16-true or 64-true.")
     ] = D.precision,

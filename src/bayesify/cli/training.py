@@ -1,11 +1,13 @@
 """One training run: prepare, train in its folder, test, and write down what came out."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 import bayesify as bf
 from bayesify.cli import build
@@ -16,8 +18,10 @@ from bayesify.cli.settings import TABLES, Settings, Tables, contradictions, merg
 from bayesify.cli.terminal import counted, metrics_table, note, output
 from bayesify.cli.units import evaluate
 from bayesify.data import DataSet, Loader
+from bayesify.engine import fit_members
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.randomness import seed_everything
+from bayesify.methods import DeepEnsemble, Method
 
 EXAMPLES = 8  # of the batch that is tried before anything is written
 
@@ -29,6 +33,7 @@ class Prepared:
     settings: Settings  # with every option filled in
     data: DataSet
     model: bf.BayesianModule
+    make: Callable[[Method], bf.BayesianModule]  # another one by another method
     train: Loader
     val: Loader | None
     device: torch.device
@@ -45,14 +50,22 @@ def prepare(settings: Settings) -> Prepared:
     outputs = build.num_outputs(ds, likelihood["name"])
     if o.patience is not None and ds.val is None:
         raise ValueError(f"--patience {o.patience} needs a validation part: give --val-fraction")
-    seed_everything(o.seed)
+    if o.members_in_parallel and method["name"] != DeepEnsemble.name:
+        raise ValueError(f"--members-in-parallel needs --method {DeepEnsemble.name}, not {method['name']}")
     net = build.full_net(settings.net)
     few = ds.train.take(torch.arange(min(EXAMPLES, len(ds.train))))
     x, y = next(iter(Loader(few, EXAMPLES, normalise=ds.normalisation)))
-    made = build.build_net(net, outputs, ds.input_shape)
-    parts = build.build_method(method), build.build_likelihood(likelihood)
+
+    def network() -> nn.Module:
+        return build.build_net(net, outputs, ds.input_shape)
+
+    def convert(plain: nn.Module, by: Method) -> bf.BayesianModule:
+        return bf.bayesify(plain, by, build.build_likelihood(likelihood), len(ds.train), example=x)
+
+    seed_everything(o.seed)
+    made = network()
     try:
-        model = _try(bf.bayesify(made, *parts, len(ds.train), example=x), x, y)
+        model = _try(convert(made, build.build_method(method)), x, y)
     except (RuntimeError, IndexError, TypeError) as error:
         shape = "×".join(map(str, ds.input_shape))
         raise ValueError(
@@ -65,7 +78,8 @@ def prepare(settings: Settings) -> Prepared:
     options: dict[str, Any] = {"device": device, "normalise": ds.normalisation}
     train = Loader(ds.train, o.batch_size, shuffle=True, seed=o.seed, augment=augment, **options)
     val = None if ds.val is None else Loader(ds.val, o.batch_size, **options)
-    return Prepared(full, ds, model, train, val, device, config_of(full.tables(), ds, outputs, device))
+    config = config_of(full.tables(), ds, outputs, device)
+    return Prepared(full, ds, model, lambda by: convert(network(), by), train, val, device, config)
 
 
 def _try(model: bf.BayesianModule, x: torch.Tensor, y: torch.Tensor) -> bf.BayesianModule:
@@ -119,7 +133,6 @@ def train(tables: Tables, folder: Path, resume: bool) -> None:
             f"{folder} holds a run already: go on with --resume, or choose another --folder"
         )
     prepared = prepare(go_on(folder, tables) if resume else Settings.of(tables))
-    o = prepared.settings.train
     if first:
         with RunFolder(folder, True, True):  # one owner at a time, also while config.json is written
             if not resume and holds_a_run(folder):
@@ -129,9 +142,7 @@ def train(tables: Tables, folder: Path, resume: bool) -> None:
         note(f"training in {folder}")
     prepared.train.set_epoch(-1)  # `fit` sets it when the first epoch begins
     try:
-        history = bf.fit(
-            prepared.model, prepared.train, prepared.val, folder=folder, resume=resume, **o.for_fit()
-        )
+        history = _fit(prepared, folder, resume)
     except (KeyboardInterrupt, SystemExit):
         if first:
             note(f"stopped; go on with: bayesify train --resume --folder {folder}", "yellow")
@@ -149,12 +160,36 @@ def train(tables: Tables, folder: Path, resume: bool) -> None:
             raise RunFailed(f"trained, but the test failed: {describe(error)}") from error
 
 
+def _fit(prepared: Prepared, folder: Path, resume: bool) -> bf.History:
+    """Train the model, or its members apart from each other; the rows of all members then."""
+    model, o = prepared.model, prepared.settings.train
+    options: dict[str, Any] = {"folder": folder, "resume": resume, **o.for_fit()}
+    if not o.members_in_parallel:
+        return bf.fit(model, prepared.train, prepared.val, **options)
+    method = model.method
+    assert isinstance(method, DeepEnsemble)
+    merged = fit_members(
+        lambda: prepared.make(method.method),
+        prepared.train,
+        prepared.val,
+        num_members=method.num_members,
+        **options,
+    )
+    if merged is None:  # not the first process: that one has it
+        return bf.History()
+    history = Run.at(folder).history()
+    history.notes.append(f"{counted(method.num_members, 'member')} trained apart and merged")
+    return history
+
+
 def _finish(prepared: Prepared, folder: Path, history: bf.History) -> None:
     """Test the model that was written, and write the summary."""
     run, o = Run.at(folder), prepared.settings.train
     loader = run.loader(prepared.data.test, None, prepared.device)
     test = evaluate(run.model("last", prepared.device), loader, run.normalisation, o.val_draws)
     counts = prepared.model.summary()
+    apart = o.members_in_parallel
+    num_epochs = max(history.column("epoch")) if apart else len(history)
     summary = {
         "test": test,
         "num_draws": o.val_draws,
@@ -164,13 +199,13 @@ def _finish(prepared: Prepared, folder: Path, history: bf.History) -> None:
             "random": counts.num_random,
             "total": counts.num_total,
         },
-        "epochs": len(history),
-        "best_epoch": history.best("val_nll")["epoch"] if prepared.val is not None and history else None,
+        "epochs": num_epochs,
+        "best_epoch": history.best("val_nll")["epoch"] if prepared.val and history and not apart else None,
         "seconds": sum(history.column("seconds")),
         "notes": [*counts.notes, *history.notes],
     }
     write_json(folder / SUMMARY, summary)
-    epochs = counted(len(history), "epoch")
+    epochs = counted(num_epochs, "epoch")
     title = f"Test after {epochs}: {prepared.settings.method['name']} on {prepared.data.name}"
     caption = f"{o.val_draws} draws, {summary['seconds']:.1f} s of training; saved in {folder}"
     output().print(metrics_table(title, test, caption))

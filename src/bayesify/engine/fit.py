@@ -14,13 +14,13 @@ from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import check_num_data
 from bayesify.engine.averaging import MovingAverage
 from bayesify.engine.checkpoint import load_like, optimizer_state, read_newest, write_checkpoint
-from bayesify.engine.finite import FiniteCheck, NonFiniteError
+from bayesify.engine.finite import FiniteCheck, NonFiniteError, raise_if_not_finite
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.history import History
 from bayesify.engine.position import batches, can_resume_inside, number_of_batches, number_of_examples
 from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import random_state, restore_random_state, seed_everything
-from bayesify.engine.schedules import make_schedule
+from bayesify.engine.schedules import check_length, make_schedule
 from bayesify.engine.setup import compile_decision, compile_model, make_fabric
 from bayesify.engine.signals import Signals
 from bayesify.evaluation import evaluate
@@ -69,12 +69,21 @@ def fit(
     accumulate: batches whose gradients are averaged in one step
     ema:        decay of a moving average of the parameters, used for validation and left in the model
     patience:   stop when validation has not improved for this many epochs
-    folder:     where checkpoints, metrics.csv, the best and the final model go; with `resume` a run that
-                was stopped there goes on bit for bit
+    folder:     where the files of the run go, see below; with `resume` a run that was stopped there goes
+                on bit for bit, also with more epochs (but "onecycle" cannot grow)
     checkpoint_every:  steps between checkpoints (one is always written after each epoch)
+    keep_last:  newest checkpoints to keep; an older one is deleted after the next was written
     strategy:   "auto", "ddp" or "fsdp" for several devices or nodes
     precision:  "32-true", "bf16-mixed", "bf16-true" or "64-true"
     compile:    True, False or "auto": on an accelerator when the run is long enough to pay for it
+
+    The folder holds checkpoints/step-*.safetensors (the last `keep_last`, each enough to go on from; one
+    that turns out damaged is named and the one before it is used), metrics.csv (the history),
+    model.safetensors (the model after the last epoch, written once at the end; the average with `ema`)
+    and, with a val_loader, best.safetensors (the model after the epoch with the smallest validation nll so
+    far, replaced whenever that falls). Every file is written beside its name and moved there, so a reader
+    never sees half of one. The model in memory is that of the last epoch: load best.safetensors for the
+    other. One run owns the folder at a time; a second one is refused.
     """
     loop = _Loop(model, train_loader, val_loader, dict(locals()))
     with loop.folder, Signals() as signals, loop.progress:
@@ -237,13 +246,20 @@ class _Loop:
     def _forward_backward(self, x: Any, y: Tensor, parts: int, last: bool) -> Loss:
         if self.direct:
             with self.fabric.autocast():
-                loss = self.module(x, target=y, num_draws=self.o.num_draws)
+                loss = self._loss(x, y)
             (loss.total / parts).backward()
             return loss
         with self.fabric.no_backward_sync(self.module, enabled=not last):
-            loss = self.module(x, target=y, num_draws=self.o.num_draws)
+            loss = self._loss(x, y)
             self.fabric.backward(loss.total / parts)
         return loss
+
+    def _loss(self, x: Any, y: Tensor) -> Loss:
+        try:
+            return self.module(x, target=y, num_draws=self.o.num_draws)
+        except ValueError as error:
+            raise_if_not_finite(error)
+            raise
 
     def _show(self) -> None:
         loss, nll, kl = (s.item() / max(self.seen, 1) for s in self.sums)
@@ -351,6 +367,7 @@ class _Loop:
                 f"the run in {self.folder.path} had {len(state['random'])} processes, this one has "
                 f"{self.fabric.world_size}: resume it with the same number"
             )
+        check_length(self.schedule, state["schedule"], self.o.epochs, str(self.folder.path))
         mine = self.model.state_dict()
         self.model.load_state_dict(
             {name: load_like(mine[name], value) for name, value in state["model"].items()}

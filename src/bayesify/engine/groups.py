@@ -1,7 +1,7 @@
 """The processes of one launch as several groups, each a world of its own."""
 
-import gc
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from torch import distributed as dist
 
 TIMEOUT = timedelta(minutes=30)  # of a collective, as in Fabric
 _splits = count()  # a second split must not meet the keys of the first in the launcher's store
+_stores: list[Any] = []  # kept to the end: the first process may be the one that serves the others
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def split_processes(num_groups: int, accelerator: str = "auto") -> Iterator[Grou
     >>> with split_processes(4) as group:
     ...     bf.fit(model, loader, epochs=5, folder=f"chain-{group.index}", **group.options())
     """
-    world = _World.here()
+    world = World.here()
     group = world.group(num_groups)
     if dist.is_available() and dist.is_initialized():
         raise RuntimeError(
@@ -102,7 +103,9 @@ def split_processes(num_groups: int, accelerator: str = "auto") -> Iterator[Grou
     finally:
         if store is not None and dist.is_initialized():
             dist.destroy_process_group()
-            gc.collect()  # the last owners of it: a thread of gloo that outlives Python would abort the process
+            # gloo's thread still needs the interpreter to let go of the last collective: a process that
+            # ends at once aborts there (pytorch issue 190489)
+            time.sleep(0.1)
         for key, value in before.items():
             if value is None:
                 os.environ.pop(key, None)
@@ -110,62 +113,58 @@ def split_processes(num_groups: int, accelerator: str = "auto") -> Iterator[Grou
                 os.environ[key] = value
 
 
-class _World(NamedTuple):
+class World(NamedTuple):
     """All processes of the launch, and which of them this is."""
 
     rank: int
     size: int
     local_rank: int
     local_size: int
+    num_machines: int
 
     @classmethod
-    def here(cls) -> "_World":
+    def here(cls) -> "World":
+        """As torchrun says; one process where nobody launched it."""
+
         def read(name: str, default: int) -> int:
             return int(os.environ.get(name, default))
 
         rank, size = read("RANK", 0), read("WORLD_SIZE", 1)
-        return cls(rank, size, read("LOCAL_RANK", rank), read("LOCAL_WORLD_SIZE", size))
+        local_size = read("LOCAL_WORLD_SIZE", size)
+        machines = read("GROUP_WORLD_SIZE", size // local_size)
+        return cls(rank, size, read("LOCAL_RANK", rank), local_size, machines)
+
+    def cuts(self) -> list[int]:
+        """The numbers of groups that are possible: each group on one machine, or on several whole ones."""
+        alike = self.local_size * self.num_machines == self.size
+        sizes = [size for size in range(1, self.size + 1) if self.size % size == 0]
+        fitting = [
+            s for s in sizes if s == 1 or (alike and max(s, self.local_size) % min(s, self.local_size) == 0)
+        ]
+        return sorted(self.size // size for size in fitting)
 
     def group(self, num_groups: int) -> Group:
         """The group of this process among `num_groups`."""
         if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
             raise ValueError(f"num_groups={num_groups!r} must be a whole number of at least 1")
-        if self.size % num_groups:
-            possible = ", ".join(str(n) for n in divisors(self.size))
+        if num_groups not in self.cuts():
             raise ValueError(
-                f"num_groups={num_groups!r}: {self.size} processes cannot be cut into groups of equal size; "
-                f"choose from {possible}, or start another number of processes (torchrun --nproc-per-node)"
+                f"num_groups={num_groups!r}: {self.size} processes, {self.local_size} of them on this machine, "
+                f"cannot be cut into groups of equal size that stand on one machine or on several whole ones. "
+                f"Choose from {', '.join(map(str, self.cuts()))}, or start another number of processes "
+                f"(torchrun --nproc-per-node)"
             )
-        size, first_here = self.size // num_groups, self.rank - self.local_rank
-        small, large = sorted((size, self.local_size))
-        if large % small or first_here % small:
-            raise ValueError(
-                f"num_groups={num_groups!r}: a group of {size} processes would stand on a part of a machine "
-                f"with {self.local_size} and a part of another; let one number divide the other"
-            )
+        size = self.size // num_groups
         index, rank = divmod(self.rank, size)
-        begin = max(index * size - first_here, 0)
-        local_ranks = tuple(range(begin, begin + small))
+        begin = max(self.local_rank - rank, 0)  # 0 where the group began on a machine before
+        local_ranks = tuple(range(begin, begin + min(size, self.local_size)))
         return Group(index, num_groups, rank, size, local_ranks, max(size // self.local_size, 1))
 
     def store(self) -> Any:
         """The launcher's store, where all its processes can meet."""
         store, _, _ = next(dist.rendezvous("env://", self.rank, self.size, timeout=TIMEOUT))
+        _stores.append(store)
         return store
-
-
-def divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
-
-
-def world_size() -> int:
-    """How many processes were started together."""
-    return _World.here().size
-
-
-def is_first_process() -> bool:
-    """Is this the first of them?"""
-    return _World.here().rank == 0
 
 
 def _variables(group: Group) -> dict[str, str]:

@@ -14,7 +14,7 @@ import torch
 
 from bayesify.engine.fit import fit
 from bayesify.engine.folder import RunFolder
-from bayesify.engine.groups import Group, divisors, is_first_process, split_processes, world_size
+from bayesify.engine.groups import Group, World, split_processes
 from bayesify.engine.history import History
 from bayesify.engine.randomness import seed_everything
 from bayesify.files import write_atomically
@@ -49,7 +49,7 @@ def fit_members(
     (a group of several processes averages over larger batches, as `bf.fit` does).
 
     make_model:  makes a new model; called under the member's seed, so it must not set one itself
-    num_groups:  by default the largest number that divides the processes and gives each group a member
+    num_groups:  by default the largest possible one that gives every group a member
     wait:        seconds that the first process waits without any change in the folder of a missing member
     options:     of `bf.fit`; `devices` and `num_nodes` are those of the group, and `strategy` applies to
                  groups of several processes
@@ -61,12 +61,16 @@ def fit_members(
     folder = Path(folder)
     _check(num_members, seed, wait, options)
     groups = _num_groups(num_members, num_groups)
-    first = is_first_process()
+    first = World.here().rank == 0
     shown = bool(options.pop("progress", True))
+    generator = getattr(train_loader, "generator", None)  # a DataLoader's own
+    order = None if generator is None else generator.get_state()
     with RunFolder(folder, True, True) if first else nullcontext():
         with split_processes(groups, options.get("accelerator", "auto")) as group:
             for index in range(group.index, num_members, groups):
                 place = _Place(folder / f"member-{index}", seed + index, epochs)
+                if generator is not None:
+                    generator.set_state(order)  # whoever trained another member before
                 loaders = (train_loader, val_loader)
                 _train(place, make_model, loaders, group, {**options, "progress": shown and first})
         if not first:
@@ -199,7 +203,7 @@ def _check(num_members: int, seed: int, wait: float, options: dict[str, Any]) ->
 
 def _num_groups(num_members: int, wanted: int | None) -> int:
     if wanted is None:
-        return max(n for n in divisors(world_size()) if n <= num_members)
+        return max(n for n in World.here().cuts() if n <= num_members)
     if wanted > num_members:
         raise ValueError(
             f"num_groups={wanted!r} is more than num_members={num_members!r}: a group would be idle"

@@ -41,3 +41,15 @@ def make_schedule(
     if isinstance(schedule, str):
         return lookup(SCHEDULES, schedule, "schedule")(optimizer, num_steps)
     return schedule(optimizer, num_steps)
+
+
+def check_length(schedule: Any | None, stored: dict[str, Any] | None, epochs: int, folder: str) -> None:
+    """Refuse to go on beyond the end that a stored one-cycle schedule was laid out for."""
+    if schedule is None or stored is None:
+        return
+    wanted, laid_out = schedule.state_dict().get("total_steps"), stored.get("total_steps")
+    if wanted is not None and laid_out is not None and wanted > laid_out:
+        raise ValueError(
+            f"epochs={epochs!r} is longer than the run in {folder}: its one-cycle schedule was laid out for "
+            f"{laid_out} steps, not for {wanted}. Keep its epochs, or start in another folder"
+        )

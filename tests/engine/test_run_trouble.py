@@ -1,0 +1,203 @@
+"""Runs that meet trouble: each is a clear error, and what was there before is still there."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from training_job import data, loader, model, train
+
+import bayesify as bf
+from bayesify.data import DataSet, Loader, Split
+from bayesify.engine.checkpoint import find_checkpoints
+from bayesify.engine.finite import NonFiniteError
+
+QUIET: dict[str, Any] = {"progress": False, "seed": 0}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def a_read_only_folder(folder: Path) -> Path:
+    folder.chmod(0o555)
+    if not os.access(folder, os.W_OK):
+        return folder
+    if not Path("/sys/kernel").is_dir():  # root may write everywhere but there
+        pytest.skip("no folder is read-only for this user")
+    return Path("/sys/kernel")
+
+
+def test_a_read_only_folder(tmp_path: Path) -> None:
+    folder = a_read_only_folder(tmp_path)
+    made = model("mc_vi")
+    before = {name: value.clone() for name, value in made.state_dict().items()}
+    with pytest.raises(
+        OSError, match=f"cannot write to folder='{folder}/run'.*(denied|not permitted|Read-only)"
+    ):
+        bf.fit(made, loader("own"), epochs=1, folder=folder / "run", **QUIET)
+    assert all(torch.equal(value, before[name]) for name, value in made.state_dict().items())
+
+
+def test_a_folder_that_became_read_only(tmp_path: Path) -> None:
+    train(str(tmp_path), "mc_vi", "own", epochs=1)
+    before = files(tmp_path)
+    (tmp_path / "checkpoints").chmod(0o555)
+    try:
+        if os.access(tmp_path / "checkpoints", os.W_OK):
+            pytest.skip("this user (root) may write everywhere")
+        with pytest.raises(OSError, match="denied"):
+            train(str(tmp_path), "mc_vi", "own", epochs=2)
+    finally:
+        (tmp_path / "checkpoints").chmod(0o755)
+    kept = files(tmp_path)
+    assert all(kept[name] == content for name, content in before.items() if "step-" in name)
+    assert len(train(str(tmp_path), "mc_vi", "own", epochs=2)) == 2
+
+
+def test_a_second_process_in_the_folder(tmp_path: Path) -> None:
+    """The first goes on undisturbed; when it was killed the folder is free at once."""
+    job = Path(__file__).with_name("training_job.py")
+    process = subprocess.Popen([sys.executable, str(job), str(tmp_path), "mc_vi", "own", "0.05"])
+    try:
+        while not find_checkpoints(tmp_path / "checkpoints") and process.poll() is None:
+            time.sleep(0.02)
+        with pytest.raises(
+            RuntimeError, match="another run is using .*: wait for it, or choose another folder"
+        ):
+            train(str(tmp_path), "mc_vi", "own")
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+    assert len(train(str(tmp_path), "mc_vi", "own")) == 6
+
+
+def pictures(bad_at: int | None = None) -> Split:
+    x = torch.rand(64, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    y = (x.mean((1, 2, 3)) > 0.5).long()
+    if bad_at is not None:
+        x[bad_at, 0, 1, 2] = float("nan")
+    return Split(x, y)
+
+
+@pytest.mark.parametrize("method", [bf.Point(), bf.MonteCarloVI()])
+def test_nan_pixels(method: Any, tmp_path: Path) -> None:
+    """The step is not taken, the checkpoints stay, and the run goes on with clean data."""
+
+    def run(split: Split, epochs: int) -> bf.History:
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 2))
+        made = bf.bayesify(net, method, num_data=64)
+        return bf.fit(made, Loader(split, 16, shuffle=True), epochs=epochs, folder=tmp_path, **QUIET)
+
+    run(pictures(), 1)
+    before = files(tmp_path / "checkpoints")
+    with pytest.raises(NonFiniteError, match=r"the batch holds NaN or infinite values \(input 0, shape"):
+        run(pictures(bad_at=20), 2)
+    assert files(tmp_path / "checkpoints") == before
+    assert len(run(pictures(), 2)) == 2
+
+
+def test_a_loss_that_overflows_is_not_bad_input() -> None:
+    """The model names the parameter; fit makes it an error of the run and keeps the words."""
+    made = model("mc_vi")
+    with torch.no_grad():
+        made.get_parameter("net.0.weight")[0, 0] = float("inf")
+    with pytest.raises(
+        NonFiniteError, match="parameter 'net.0.weight' holds NaN or infinite values"
+    ) as caught:
+        bf.fit(made, loader("own"), epochs=1, **QUIET)
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_other_errors_of_the_model_stay_what_they_are() -> None:
+    split = data().train
+    wrong = Loader(Split(split.inputs, split.targets + 7), 16)
+    with pytest.raises(ValueError, match="target holds classes 7 to 8"):
+        bf.fit(model("mc_vi"), wrong, epochs=1, **QUIET)
+
+
+def test_a_data_set_of_one_class() -> None:
+    split = data().train
+    one = Split(split.inputs, torch.zeros_like(split.targets))
+    with pytest.raises(ValueError, match=r"'mine', train targets: every label is 0; .* needs two classes"):
+        DataSet.classification("mine", one, one, ("no", "yes"))
+
+
+def test_a_one_cycle_schedule_cannot_grow(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"schedule": "onecycle", "folder": tmp_path, **QUIET}
+    bf.fit(model("mc_vi"), loader("own"), epochs=2, **options)
+    before = files(tmp_path)
+    made = model("mc_vi")
+    weights = {name: value.clone() for name, value in made.state_dict().items()}
+    message = (
+        r"epochs=3 is longer than the run in .*: its one-cycle schedule was laid out for 27 steps, not for 40"
+    )
+    with pytest.raises(ValueError, match=message):
+        bf.fit(made, loader("own"), epochs=3, **options)
+    assert all(torch.equal(value, weights[name]) for name, value in made.state_dict().items())
+    assert files(tmp_path) == before
+    for fewer in (1, 2):
+        assert len(bf.fit(model("mc_vi"), loader("own"), epochs=fewer, **options)) == 2
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_the_other_schedules_can_grow(schedule: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"schedule": schedule, "folder": tmp_path, **QUIET}
+    bf.fit(model("mc_vi"), loader("own"), epochs=1, **options)
+    history = bf.fit(model("mc_vi"), loader("own"), epochs=2, **options)
+    assert history.column("lr") == pytest.approx([0.0, 0.0])
+
+
+def test_the_rate_of_a_resumed_epoch_counts_what_ran_since(tmp_path: Path) -> None:
+    """Twelve batches of 16 and one of 8, stopped after step 9: 56 of the 200 examples are left."""
+
+    class Stop(Exception): ...
+
+    class Stopping:
+        def __init__(self) -> None:
+            self.inner = loader("own")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def __len__(self) -> int:
+            return len(self.inner)
+
+        def __iter__(self) -> Any:
+            for i, batch in enumerate(self.inner):
+                if i == 10:
+                    raise Stop
+                yield batch
+
+    options: dict[str, Any] = {"epochs": 2, "folder": tmp_path, "checkpoint_every": 3, **QUIET}
+    with pytest.raises(Stop):
+        bf.fit(model("mc_vi"), Stopping(), **options)
+    history = bf.fit(model("mc_vi"), loader("own"), **options)
+    assert "resumed at epoch 1, step 9" in history.notes
+    ran = [row["examples_per_second"] * row["seconds"] for row in history]
+    assert ran == pytest.approx([56, 200])
+
+
+def test_tensorboard_files(tmp_path: Path) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    bf.fit(
+        model("mc_vi"),
+        loader("own"),
+        Loader(data().test, 40),
+        epochs=2,
+        folder=tmp_path,
+        tensorboard=True,
+        **QUIET,
+    )
+    written = list((tmp_path / "tensorboard").glob("events.out.tfevents.*"))
+    assert len(written) == 1
+    events = reader.EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert {"loss", "nll", "kl", "lr", "val_accuracy", "val_nll"} <= set(events.Tags()["scalars"])
+    assert [event.step for event in events.Scalars("loss")] == [13, 26]
