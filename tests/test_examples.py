@@ -19,6 +19,7 @@ SAYS = {
     "03_hf_trainer": r"accuracy (1|0\.[6-9])",
     "04_fit_and_resume": r"equal to a run that was never stopped: True",
     "05_regression_uncertainty": r"beside it: ([2-9]|1\.[5-9])",
+    "06_members_in_parallel": r"ensemble of 4: accuracy 0\.9",
 }
 
 

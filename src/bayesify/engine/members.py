@@ -203,7 +203,7 @@ def _check(num_members: int, seed: int, wait: float, options: dict[str, Any]) ->
 
 def _num_groups(num_members: int, wanted: int | None) -> int:
     if wanted is None:
-        return max(n for n in World.here().cuts() if n <= num_members)
+        return max((n for n in World.here().cuts() if n <= num_members), default=num_members)
     if wanted > num_members:
         raise ValueError(
             f"num_groups={wanted!r} is more than num_members={num_members!r}: a group would be idle"
