@@ -21,7 +21,6 @@ from torch import nn
 
 import bayesify as bf
 from bayesify.data import Loader, load
-from bayesify.engine import fit_members
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/members")
 data = load("digits").with_validation(0.1, seed=0)
@@ -38,7 +37,7 @@ def make_model() -> bf.BayesianModule:
     return bf.bayesify(make_net(), bf.Point())
 
 
-ensemble = fit_members(
+ensemble = bf.fit_members(
     make_model,
     train,
     val,

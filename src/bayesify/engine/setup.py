@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import time
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ def make_fabric(accelerator: str, devices: int | str, num_nodes: int, strategy: 
 def _leave_process_group() -> None:
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+        time.sleep(0.1)  # gloo's threads may still be on their way out
 
 
 def _number_of_processes(devices: int | str, num_nodes: int) -> int:
