@@ -79,7 +79,7 @@ def compile_decision(
     if compile is True:
         return True, "compile: on, as asked"
     if device.type != "cuda":
-        return False, f"compile: off (on {device.type} it costs minutes and gains little)"
+        return False, f"compile: off (on {device.type}; compile=True switches it on)"
     if num_steps < 1000:
         return False, f"compile: off ({num_steps} steps are too few to pay for it)"
     return True, "compile: on"
