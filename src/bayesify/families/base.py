@@ -1,38 +1,84 @@
 """The face of every family q(w), and the module that holds one family's free parameters."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
+
+from bayesify.features import Feature
+
+
+class Start(NamedTuple):
+    """What a family needs beside the centre. `free` trains. `fixed` does not: a tensor in it depends on the weights
+    the family was started from, becomes a buffer and is saved; a number comes from the options alone.
+    """
+
+    free: dict[str, Tensor]
+    fixed: Mapping[str, Tensor | float] = {}
 
 
 class Family(ABC):
     """A distribution over one tensor, as a value: built from tensors, holds no state, changes nothing.
 
-    Members, in this order in every file of this room: `init`, `noise`, `transform`, `log_prob`,
-    `mean`, `variance`.
+    w = W(θ, ξ): parameters θ carry gradients, the base noise ξ does not. Three forms of W are abstract classes of this
+    room (location_scale.py, scale.py, log_location_scale.py); a family is a form and a law of ξ.
+    Members, in this order in every file of this room: `init`, `noise`, `noise_log_prob`, `noise_neg_entropy`,
+    `expectation`, `sums`; the forms give `transform`, `log_prob`, `mean`, `variance`, `neg_entropy`.
     """
 
     name: ClassVar[str]
+    about: ClassVar[str]  # one line for `bayesify show families`
+    #: where w lies: "real", "positive" or "above_one" (the last two up to the constant sign of each weight)
+    support: ClassVar[str] = "real"
+    #: entries are independent (else log_prob has one value per draw of the whole tensor)
+    independent: ClassVar[bool] = True
     #: entries are independent and normal, so that a linear map of them is normal (local pass)
     gaussian: ClassVar[bool] = False
     #: entries are independent and symmetric about their mean (flipout)
     symmetric: ClassVar[bool] = False
 
     @abstractmethod
-    def __init__(self, loc: Tensor, **parameters: Any) -> None:
-        """From the centre and the free parameters of `init`."""
+    def __init__(self, centre: Tensor, **parameters: Any) -> None:
+        """From the centre (the network's own parameter) and the entries of `init`."""
 
     @classmethod
     @abstractmethod
-    def init(cls, like: Tensor, **options: Any) -> dict[str, Tensor]:
-        """Free parameters beside the centre, for a tensor of pretrained weights `like`."""
+    def init(cls, like: Tensor, **options: Any) -> Start:
+        """Free and fixed parameters beside the centre, for a tensor of pretrained weights `like`."""
 
     @abstractmethod
     def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
         """Base noise ξ, which carries no gradient: (*sample_shape, *shape)."""
+
+    @abstractmethod
+    def noise_log_prob(self, noise: Tensor) -> Tensor:
+        """log q₀(ξ), elementwise; of the whole tensor where entries are not independent."""
+
+    @abstractmethod
+    def noise_neg_entropy(self) -> float | Tensor:
+        """E log q₀(ξ) of one entry; of the whole tensor where entries are not independent."""
+
+    def expectation(self, feature: Feature) -> float | Tensor | None:
+        """E t(ξ) of one entry; inf where it is infinite, None where there is no closed form."""
+        return None
+
+    def sums(
+        self, features: Sequence[Feature], n: int, generator: Generator | None = None
+    ) -> list[Tensor] | None:
+        """One exact joint draw of Σᵢ t(ξᵢ) over n draws, each of the tensor's shape, at a cost that does not depend
+        on n; None where no such draw is known for these features together."""
+        return None
+
+    @property
+    @abstractmethod
+    def shape(self) -> torch.Size: ...
+
+    @property
+    def sign(self) -> Tensor | None:
+        """The constant ±1 of each weight for families of magnitudes; None for families on the whole line."""
+        return None
 
     @abstractmethod
     def transform(self, noise: Tensor) -> Tensor:
@@ -40,7 +86,7 @@ class Family(ABC):
 
     @abstractmethod
     def log_prob(self, value: Tensor) -> Tensor:
-        """log q(w), elementwise."""
+        """log q(w), elementwise (one value per draw where entries are not independent)."""
 
     @property
     @abstractmethod
@@ -49,6 +95,10 @@ class Family(ABC):
     @property
     @abstractmethod
     def variance(self) -> Tensor: ...
+
+    @abstractmethod
+    def neg_entropy(self) -> Tensor:
+        """E log q(w), summed over the tensor, exact, with gradients: a scalar."""
 
     def rsample(self, n: int | None = None, generator: Generator | None = None) -> Tensor:
         """`n` draws (n, *shape), or one draw (*shape) without `n`."""
@@ -71,12 +121,18 @@ class RandomTensor(nn.Module):
         super().__init__()
         self.family = family
         self.loc = nn.Parameter(like.detach().clone()) if own_centre else None
-        for name, value in family.init(like.detach(), **options).items():
-            self.register_parameter(name, nn.Parameter(value))
+        start = family.init(like.detach(), **options)
+        for name, parameter in start.free.items():
+            self.register_parameter(name, nn.Parameter(parameter))
+        self.numbers = {name: value for name, value in start.fixed.items() if not isinstance(value, Tensor)}
+        for name, value in start.fixed.items():
+            if isinstance(value, Tensor):
+                self.register_buffer(name, value)
 
     def at(self, centre: Tensor) -> Family:
         """The distribution around `centre`."""
-        return self.family(centre, **{k: v for k, v in self._parameters.items() if k != "loc"})
+        free = {name: value for name, value in self._parameters.items() if name != "loc"}
+        return self.family(centre, **free, **self._buffers, **self.numbers)
 
     def distribution(self) -> Family:
         """The distribution around the module's own centre."""

@@ -7,88 +7,64 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bayesify.families.base import Family, inside_functorch, standard_normal, standard_normals
+from bayesify.families.base import standard_normal, standard_normals
+from bayesify.families.location_scale import LocationScale
+from bayesify.features import Feature, power
 
 
-class Normal(Family):
-    """q(w) = N(w; loc, scale²), entries independent; w = loc + scale ξ, ξ ~ N(0, 1).
-
-    The free parameter is log_scale, so that scale = exp(log_scale) stays positive.
-    """
+class Normal(LocationScale):
+    """q(w) = N(w; loc, scale²), entries independent; w = loc + scale ξ, ξ ~ N(0, 1)."""
 
     name = "normal"
+    about = "w = loc + scale ξ, ξ standard normal"
     gaussian = True
     symmetric = True
 
-    def __init__(self, loc: Tensor, log_scale: Tensor) -> None:
-        self.loc = loc
-        self.log_scale = log_scale
-
-    @property
-    def scale(self) -> Tensor:
-        return self.log_scale.exp()
-
-    @classmethod
-    def init(cls, like: Tensor, init_std: float = 0.05) -> dict[str, Tensor]:  # type: ignore[override]
-        """Starting std = `init_std` × root mean square of the tensor (× 0.1 for an all-zero tensor)."""
-        rms = like.float().square().mean().sqrt().item()
-        start = init_std * (rms if rms > 0 else 0.1)
-        return {"log_scale": torch.full_like(like, math.log(start))}
-
     def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
-        return standard_normal((*sample_shape, *self.loc.shape), self.loc, generator)
-
-    def transform(self, noise: Tensor) -> Tensor:
-        return torch.addcmul(self.loc, self.scale, noise)
+        return standard_normal((*sample_shape, *self.shape), self.loc, generator)
 
     @classmethod
-    def rsample_all(cls, qs: Sequence["Normal"], generator: Generator | None = None) -> list[Tensor]:
-        """The same draws as `rsample`, for all tensors in a handful of kernels."""
-        locs = [q.loc for q in qs]
-        if inside_functorch():
-            return super().rsample_all(qs, generator)
+    def noise_all(cls, qs: Sequence[Any], generator: Generator | None = None) -> list[Tensor]:
         if torch.compiler.is_compiling():  # the compiler fuses noise and sum of one tensor by itself
-            noise = [torch.randn_like(loc) for loc in locs]
-        else:
-            noise = standard_normals(locs, generator)
-        return list(_DrawAll.apply(len(qs), *locs, *(q.log_scale for q in qs), *noise))
+            return [torch.randn_like(q.loc) for q in qs]
+        return standard_normals([q.loc for q in qs], generator)
 
-    def log_prob(self, value: Tensor) -> Tensor:
-        z = (value - self.loc) / self.scale
-        return -0.5 * z.square() - self.log_scale - 0.5 * math.log(2 * math.pi)
+    def noise_log_prob(self, noise: Tensor) -> Tensor:
+        return -0.5 * noise.square() - 0.5 * math.log(2 * math.pi)
 
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
+    def noise_neg_entropy(self) -> float:
+        return -0.5 * math.log(2 * math.pi * math.e)
 
-    @property
-    def variance(self) -> Tensor:
-        return (2 * self.log_scale).exp()
+    def expectation(self, feature: Feature) -> float | None:
+        """E ξ^p = (p − 1)!! for even p, 0 for odd p; E |ξ|^p = 2^{p/2} Γ((p + 1)/2)/√π."""
+        p = feature.power
+        if feature.kind == "power" and p == int(p) and p >= 0 and p % 2:
+            return 0.0
+        if feature.kind in ("power", "abs") and p > -1 and (feature.kind == "abs" or p == int(p)):
+            return 2 ** (p / 2) * math.gamma((p + 1) / 2) / math.sqrt(math.pi)
+        return None
+
+    def sums(
+        self, features: Sequence[Feature], n: int, generator: Generator | None = None
+    ) -> list[Tensor] | None:
+        """Σξ = √n z and Σξ² = z² + χ²_{n−1}, z ~ N(0, 1) (FORMULAS 2.3)."""
+        if not set(features) <= {power(1), power(2)}:
+            return None
+        z = self.noise((), generator)
+        first = math.sqrt(n) * z
+        if power(2) not in features:
+            return [first for _ in features]
+        second = z.square() + chi_squared(n - 1, z, generator) if n > 1 else z.square()
+        return [first if feature == power(1) else second for feature in features]
 
 
-class _DrawAll(torch.autograd.Function):
-    """w_j = loc_j + exp(log_scale_j) ξ_j for many tensors j at once.
+def chi_squared(degrees: int, like: Tensor, generator: Generator | None) -> Tensor:
+    """χ² draws of the shape of `like`."""
+    return 2 * standard_gamma(degrees / 2, like, generator)
 
-    ∂w/∂loc = 1 and ∂w/∂log_scale = exp(log_scale) ξ = w − loc, so backward needs no noise, only w.
-    """
 
-    @staticmethod
-    def forward(ctx: Any, n: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        locs, log_scales, noise = tensors[:n], tensors[n : 2 * n], tensors[2 * n :]
-        if torch.compiler.is_compiling():
-            weights = [m + s.exp() * e for m, s, e in zip(locs, log_scales, noise, strict=True)]
-        else:
-            weights = list(torch._foreach_addcmul(locs, torch._foreach_exp(log_scales), noise))
-        ctx.n = n
-        ctx.save_for_backward(*locs, *weights)
-        return tuple(weights)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        saved = ctx.saved_tensors
-        locs, weights = saved[: ctx.n], saved[ctx.n :]
-        if torch.compiler.is_compiling():
-            by_scale = [(w - m) * g for w, m, g in zip(weights, locs, grads, strict=True)]
-        else:
-            by_scale = list(torch._foreach_mul(torch._foreach_sub(weights, locs), grads))
-        return (None, *grads, *by_scale, *[None] * ctx.n)
+def standard_gamma(concentration: float, like: Tensor, generator: Generator | None) -> Tensor:
+    """Gamma(concentration, 1) draws of the shape of `like`, drawn where the generator lives."""
+    device = like.device if generator is None else generator.device
+    shape = torch.full(like.shape, concentration, dtype=like.dtype, device=device)
+    return torch._standard_gamma(shape, generator).to(like.device)
