@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from bayesify.families import inside_functorch
+
 
 def check_network(net: Any, wrapped: Iterable[nn.Module]) -> None:
     """`net` can be made Bayesian: a module, initialised, on one device, not wrapped already."""
@@ -42,22 +44,35 @@ def check_num_data(num_data: Any) -> None:
         )
 
 
+class NonFiniteLossError(ValueError):
+    """A loss that is NaN or infinite; the message says where it comes from."""
+
+
+def can_read_values() -> bool:
+    """May a check look into tensors? Not in compiled or vmapped code, nor while a CUDA graph is recorded."""
+    return not (
+        torch.compiler.is_compiling()
+        or inside_functorch()
+        or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+    )
+
+
 def check_finite_loss(loss: Any, call: Any, model: nn.Module) -> None:
     """Raise when the loss is not finite, naming where it comes from: the batch, a parameter or the network."""
     if torch.isfinite(loss.total.detach()).item():
         return
     for key, value in [*enumerate(call.args), *call.kwargs.items()]:
         if isinstance(value, Tensor) and value.is_floating_point() and not torch.isfinite(value).all():
-            raise ValueError(
+            raise NonFiniteLossError(
                 f"the batch holds NaN or infinite values (input {key!r}, shape {tuple(value.shape)})"
             )
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
-            raise ValueError(
+            raise NonFiniteLossError(
                 f"parameter {name!r} holds NaN or infinite values: the last optimiser step diverged "
                 f"(lower the learning rate, clip gradients, or load an earlier checkpoint)"
             )
-    raise ValueError(
+    raise NonFiniteLossError(
         f"the loss is not finite (nll={loss.nll.item():g}, kl={loss.kl.item():g}) although inputs and "
         f"parameters are: the network itself overflows (lower the learning rate or use float32)"
     )

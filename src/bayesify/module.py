@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import as_arguments
-from bayesify.checks import check_finite_loss, check_network, check_num_data
+from bayesify.checks import can_read_values, check_finite_loss, check_network, check_num_data
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import Method
@@ -217,8 +217,7 @@ class BayesianModule(nn.Module):
             )
         if num_draws < 1:
             raise ValueError(f"num_draws={num_draws!r} must be at least 1")
-        eager = not torch.compiler.is_compiling()
-        values = eager and target.device.type == "cpu"  # reading values would stall an accelerator
+        values = can_read_values()
         nlls: list[Tensor] = []
         kl_terms: list[Tensor] = []
         members = len(self.posterior.nets(self.net))

@@ -154,3 +154,30 @@ def test_a_drawn_network_is_the_network_with_one_draw_in_place(sampling: str) ->
     assert torch.equal(drawn.bias, weights["bias"][0])
     x = torch.randn(4, 3)
     assert torch.equal(drawn(x), drawn(x))
+
+
+class NormThenBranch(nn.Module):
+    """Uses its layer a second time only from the second call on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+        self.layer = nn.Linear(3, 3)
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        x = self.layer(self.norm(x))
+        return self.layer(x) if self.calls > 2 else x  # the first call is the observed one, the second ours
+
+
+@pytest.mark.parametrize("sampling", ["local", "flipout"])
+def test_a_second_use_found_later_moves_batch_norm_once(sampling: str) -> None:
+    net = NormThenBranch()
+    model = bf.bayesify(net, bf.MonteCarloVI(sampling=sampling))
+    x = torch.randn(16, 3) + 5
+    for steps in (1, 2, 3):
+        model(x)
+        assert net.norm.num_batches_tracked == steps
+        expected = x.mean(0) * (1 - 0.9**steps)
+        torch.testing.assert_close(net.norm.running_mean, expected)

@@ -1,7 +1,7 @@
 """Independent random tensors, one family for all: the posterior of variational methods."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -60,7 +60,9 @@ class Factorized(Posterior):
         )
         self.repeated: frozenset[str] = frozenset()  # used more than once in a forward, found by watching
         self.unused: tuple[str, ...] = ()
-        self.watched = False
+        self.watched = False  # the network was seen running: `repeated` and `unused` are known
+        self.verified = False  # the network was seen running with every random weight in place
+        self.observing = False
         self.guard = CheckpointGuard()
         self.guard.watch(net, list(self.slots))
 
@@ -74,17 +76,20 @@ class Factorized(Posterior):
                 kl_terms.append(self._kl(distributions))
             return self._values(distributions, call.generator)
 
-        if not torch.compiler.is_compiling() and not self.watched and not is_sharded(net):
-            if self.sampling == "draw":
-                return self._watched_run(net, call, values)
+        eager = not torch.compiler.is_compiling()
+        if eager and self.sampling != "draw" and not self.watched and not is_sharded(net):
             self.observe(net, call)
         collected = 0 if kl_terms is None else len(kl_terms)
         function = call_with_moments if self.sampling == "moments" else call_with
+        retry = eager and self.sampling in ("local", "flipout")
+        buffers = _clones(net.buffers()) if retry and net.training else []
         try:
             return self._guarded(function, net, values, call)
         except UsedAgain as again:
-            if torch.compiler.is_compiling():
+            if not retry:
                 raise
+            for buffer, old in zip(net.buffers(), buffers, strict=net.training):
+                buffer.copy_(old)  # batch norm's statistics move once per step, however often it is tried
             self.repeated |= {again.name}
             if kl_terms is not None:
                 del kl_terms[collected:]  # of this member only
@@ -123,7 +128,13 @@ class Factorized(Posterior):
 
     def distributions(self, names: list[str]) -> dict[str, Family]:
         """q_j around the network's present parameters."""
-        return {name: _get(self.q, name).at(self.slots[name][0].get()) for name in names}
+        return {name: _get(self.q, name).at(self._centre(name)) for name in names}
+
+    def _centre(self, name: str) -> Tensor:
+        centre = self.slots[name][0].get()
+        return (
+            centre.view_as(centre) if self.observing else centre
+        )  # our uses must not look like the network's
 
     def observe(self, net: nn.Module, call: Call) -> None:
         """Run the network once as it is and note which weights it uses, and how often.
@@ -142,19 +153,31 @@ class Factorized(Posterior):
                 buffer.copy_(buffers[name])
         self._learn(watch)
 
-    def _watched_run(self, net: nn.Module, call: Call, values: Any) -> Any:
-        """The first draw pass, observed."""
-        drawn: dict[str, Any] = {}
+    def _verified_run(self, function: Any, net: nn.Module, values: Any, call: Call) -> Any:
+        """The first call, observed: it must not use a parameter that has a random value in its place."""
         watch = Watch({}, boundary=__file__)
 
         def remember(names: list[str]) -> Mapping[str, Any]:
-            drawn.update(values(names))
+            drawn = values(names)
             watch.names = {id(tensor): name for name, tensor in drawn.items()}
+            watch.replaced = {id(self.slots[name][0].get()): name for name in names}
             return drawn
 
-        with watch:
-            output = self._guarded(call_with, net, remember, call)
-        self._learn(watch)
+        self.observing = True
+        try:
+            with watch:
+                output = function(net, self.slots, remember, call.args, call.kwargs)
+        finally:
+            self.observing = False
+        if watch.strays:
+            raise RuntimeError(
+                f"the network uses its parameter {watch.strays[0]!r} from a place where a random value cannot be put "
+                f"(a closure, or an object that is not a module), so its output would be wrong: keep the parameter in "
+                f"a module, or leave it out with where=~bf.where.matching({watch.strays[0]!r})"
+            )
+        if not self.watched:
+            self._learn(watch)
+        self.verified = True
         return output
 
     def _learn(self, watch: Watch) -> None:
@@ -180,9 +203,15 @@ class Factorized(Posterior):
             return function(net, self.slots, values, call.args, call.kwargs)
         self.guard.active = True
         try:
+            if not self.verified and not is_sharded(net):
+                return self._verified_run(function, net, values, call)
             return function(net, self.slots, values, call.args, call.kwargs)
         finally:
             self.guard.active = False
+
+
+def _clones(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [tensor.clone() for tensor in tensors]
 
 
 def _mean(moments: Moments) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from bayesify.weights.slots import Slot, find_slots
+from bayesify.weights.slots import Slot, find_slots, hidden_places
 from bayesify.weights.watch import execution_order, layer_of
 from bayesify.weights.where import Candidate, Where, kind_of
 
@@ -45,7 +45,7 @@ def select(
     net: nn.Module, where: Where, example: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
 ) -> Selection:
     """Apply `where` to every parameter of `net`; frozen and non-floating parameters stay as they are."""
-    slots = find_slots(net)
+    slots, hidden = find_slots(net), hidden_places(net)
     first, last, order_rule = _ends(net, where, example)
     aliases: dict[int, list[str]] = {}
     for name, parameter in net.named_parameters(remove_duplicate=False):
@@ -57,6 +57,11 @@ def select(
         kind = kind_of(net.get_submodule(layers[0]))
         candidates = [Candidate(n, kind, l in first, l in last) for n, l in zip(names, layers, strict=True)]
         reason = _obstacle(parameter) or ("" if any(map(where, candidates)) else f"not in where={where}")
+        if not reason and id(parameter) in hidden:
+            raise ValueError(
+                f"parameter {name!r} is also kept in {hidden[id(parameter)]!r} of the network, where a random value "
+                f"cannot take its place: keep it in a plain list or dict, or leave it out with where="
+            )
         weights.append(Weight(name, tuple(parameter.shape), kind, not reason, reason, tuple(names[1:])))
     return Selection(tuple(weights), {w.name: slots[w.name] for w in weights if w.random}, order_rule)
 

@@ -45,6 +45,37 @@ def find_slots(net: nn.Module) -> dict[str, list[Slot]]:
     return slots
 
 
+def hidden_places(net: nn.Module) -> dict[int, str]:
+    """Parameters that the network also keeps where no value can be put in for a call, and where that is: in a tuple
+    or set, in a list inside a list, as an attribute past registration, or in a module that is not registered.
+    """
+    parameters = {id(p) for p in net.parameters()}
+    registered = set(net.modules())
+    places: dict[int, str] = {}
+
+    def look(value: Any, place: str, reachable: bool) -> None:
+        if isinstance(value, nn.Parameter):
+            if id(value) in parameters and not reachable:
+                places.setdefault(id(value), place)
+        elif isinstance(value, nn.Module):
+            if value not in registered:
+                for name, parameter in value.named_parameters():
+                    look(parameter, f"{place}.{name}", False)
+        elif isinstance(value, list | tuple | set | frozenset | dict):
+            for item in value.values() if isinstance(value, dict) else value:
+                look(item, place, reachable and type(value) in (list, dict))
+
+    for path, module in net.named_modules():
+        for attribute, value in vars(module).items():
+            if attribute in ("_parameters", "_modules") or attribute.endswith("_hooks"):
+                continue
+            flat = isinstance(value, list | dict)
+            for item in (value.values() if isinstance(value, dict) else value) if flat else (value,):
+                shallow = flat and type(value) in (list, dict) and isinstance(item, nn.Parameter)
+                look(item, f"{path}.{attribute}".lstrip("."), shallow)
+    return places
+
+
 def _swap_in(slots: Slots, values: Mapping[str, Any]) -> list[tuple[Slot, Any]]:
     old = [(slot, slot.get()) for name in values for slot in slots[name]]
     for name, value in values.items():

@@ -14,23 +14,28 @@ class Watch(TorchFunctionMode):
     """Records every operation that takes one of `tracked` as an argument.
 
     Reading a shape or a dtype is not a use; an operation that returns a tensor is. `uses` lists the
-    names in execution order, a name once per use.
+    names in execution order, a name once per use. `strays` lists uses of what should have been replaced.
     """
 
     def __init__(self, tracked: Mapping[str, Tensor], boundary: str = "") -> None:
         super().__init__()
         self.boundary = boundary  # the file of the code that calls the network: looking further up is in vain
         self.names = {id(tensor): name for name, tensor in tracked.items()}
+        self.replaced: dict[int, str] = {}  # parameters that have a random value in their place, by id
         self.uses: list[str] = []
+        self.strays: list[str] = []
         self.checkpointed: list[str] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        used = [self.names[id(a)] for a in _flat((*args, *kwargs.values())) if id(a) in self.names]
-        if used and any(isinstance(r, Tensor) for r in _flat((result,))):
+        ids = [id(a) for a in _flat((*args, *kwargs.values()))]
+        used = [self.names[i] for i in ids if i in self.names]
+        strays = [self.replaced[i] for i in ids if i in self.replaced]
+        if (used or strays) and any(isinstance(r, Tensor) for r in _flat((result,))):
             self.uses += used
-            if inside_checkpoint(until=self.boundary):
+            self.strays += strays
+            if used and inside_checkpoint(until=self.boundary):
                 self.checkpointed += used
         return result
 
