@@ -139,8 +139,9 @@ def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None) -> int:
     tensors = [t for t in [*call.args, *call.kwargs.values()] if isinstance(t, Tensor)]
     batch = max((t.shape[0] for t in tensors if t.dim()), default=1)
     on_cpu = all(t.device.type == "cpu" for t in tensors)
-    # a rule of thumb: batching the draws saves launches, which matter only where the work itself is small
-    small = batch * weights <= 2**17 if on_cpu else batch <= 8
+    # measured by benchmarks/draw_batching.py: batching the draws saves launches, and loses the caches where the
+    # work itself is large
+    small = sum(t.numel() for t in tensors) <= 2**14 and weights <= 2**20 if on_cpu else batch <= 8
     return fit if small else 1
 
 
