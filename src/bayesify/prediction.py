@@ -84,7 +84,7 @@ def outputs(
         for _ in range(num_draws):
             yield _one_more(model.pick(model(call.args, generator=call.generator, **call.kwargs)))
         return
-    chunk = _chunk(model, call, num_draws, batched)
+    chunk = _chunk(model, call, num_draws, batched, compile)
     done = 0
     while done < num_draws:
         n = min(chunk, num_draws - done)
@@ -130,18 +130,24 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
     return result
 
 
-def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None) -> int:
-    """How many draws to run at once: many for small inputs, one where a loop is as fast."""
+def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None, compiled: bool = False) -> int:
+    """How many draws to run at once: many for small inputs, one where a loop is as fast.
+
+    Measured by benchmarks/draw_batching.py: batching the draws saves launches. On a CPU it loses the caches where the
+    work itself is large; compiled code has few launches to save.
+    """
     weights = sum(w.numel for w in model.selection.random)
     fit = max(1, min(num_draws, VMAP_NUMBERS // max(weights, 1)))
     if batched is not None:
         return fit if batched else 1
     tensors = [t for t in [*call.args, *call.kwargs.values()] if isinstance(t, Tensor)]
-    batch = max((t.shape[0] for t in tensors if t.dim()), default=1)
-    on_cpu = all(t.device.type == "cpu" for t in tensors)
-    # measured by benchmarks/draw_batching.py: batching the draws saves launches, and loses the caches where the
-    # work itself is large
-    small = sum(t.numel() for t in tensors) <= 2**14 and weights <= 2**20 if on_cpu else batch <= 8
+    numbers = sum(t.numel() for t in tensors)
+    if all(t.device.type == "cpu" for t in tensors):
+        small = numbers <= 2**14 and weights <= 2**20
+    elif compiled:
+        small = max((t.shape[0] for t in tensors if t.dim()), default=1) <= 8
+    else:
+        small = numbers <= 2**19
     return fit if small else 1
 
 

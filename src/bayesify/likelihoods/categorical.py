@@ -54,11 +54,12 @@ class Categorical(Likelihood):
             raise ValueError(self._shape_message(output, target, wanted))
         target = target.long()
         if values and target.numel():
-            valid = target[target != self.ignore_index]
-            if valid.numel() and not (int(valid.min()) >= 0 and int(valid.max()) < classes):
+            # one reading of the device; ignored positions count as class 0
+            low, high = torch.stack(target.where(target != self.ignore_index, 0).aminmax()).tolist()
+            if low < 0 or high >= classes:
                 raise ValueError(
-                    f"target holds classes {int(valid.min())} to {int(valid.max())}, but the network has "
-                    f"{classes} outputs: classes must lie in 0..{classes - 1}"
+                    f"target holds classes {low} to {high}, but the network has {classes} outputs: "
+                    f"classes must lie in 0..{classes - 1}"
                 )
         return target
 
