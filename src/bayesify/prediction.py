@@ -3,6 +3,7 @@
 import warnings
 import weakref
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils import _pytree as pytree
 from bayesify.batches import as_arguments, inputs_of, to_device
 from bayesify.families import standard_normal
 from bayesify.moments import Moments
+from bayesify.passes.stacked import ConvAsMatmul
 from bayesify.posteriors import Call
 from bayesify.predictive import Accumulator, Predictive, concatenate
 from bayesify.weights.slots import is_sharded_unit
@@ -119,7 +121,7 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
         return model.pick(model.posterior.run_draw(model.net, call, draw, member))
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _stacking(model):
             warnings.filterwarnings("ignore", "There is a performance drop")  # an op that vmap loops over
             result = torch.func.vmap(one, randomness="different")(weights)
     except torch.OutOfMemoryError:
@@ -128,6 +130,10 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
         model.posterior.vmap_refusal = str(error)
         return None
     return result
+
+
+def _stacking(model: Any) -> Any:
+    return ConvAsMatmul() if next(model.parameters()).is_cuda else nullcontext()
 
 
 def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None, compiled: bool = False) -> int:
@@ -177,7 +183,8 @@ def _compiled(model: Any, member: int, n: int) -> Any:
 
             if n == 1:
                 return _one_more(one({k: v[0] for k, v in weights.items()}))
-            return torch.func.vmap(one)(weights)
+            with _stacking(model):
+                return torch.func.vmap(one)(weights)
 
         mode = "reduce-overhead" if next(model.parameters()).is_cuda else None
         functions[member, n] = torch.compile(run, mode=mode, dynamic=False)
