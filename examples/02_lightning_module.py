@@ -1,11 +1,11 @@
 """A LightningModule: the model sits inside it, and Lightning's Trainer does the rest.
 
-Needs the package `lightning`.
+Needs the package `pytorch-lightning` (which comes with `lightning` too).
 """
 
 import warnings
 
-import lightning
+import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -14,7 +14,7 @@ import bayesify as bf
 from bayesify.data import load
 
 
-class Digits(lightning.LightningModule):
+class Digits(pl.LightningModule):
     """Handwritten digits by Monte-Carlo variational inference."""
 
     def __init__(self, num_data: int) -> None:
@@ -39,13 +39,17 @@ class Digits(lightning.LightningModule):
 
 
 warnings.filterwarnings("ignore", ".*does not have many workers.*")
-lightning.seed_everything(0, verbose=False)
+pl.seed_everything(0, verbose=False)
 data = load("digits")
 train = TensorDataset(data.train.inputs, data.train.targets)
 test = TensorDataset(data.test.inputs, data.test.targets)
 module = Digits(num_data=len(train))
-trainer = lightning.Trainer(
-    max_epochs=15, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False
-)
+quiet = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+trainer = pl.Trainer(max_epochs=15, accelerator="cpu", **quiet)
 trainer.fit(module, DataLoader(train, batch_size=64, shuffle=True), DataLoader(test, batch_size=512))
 print({name: round(float(value), 3) for name, value in trainer.callback_metrics.items()})

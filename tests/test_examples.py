@@ -12,7 +12,7 @@ import pytest
 import bayesify
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
-NEEDS = {"02_lightning_module": "lightning", "03_hf_trainer": "transformers"}
+NEEDS = {"02_lightning_module": "pytorch_lightning", "03_hf_trainer": "transformers"}
 SAYS = {
     "01_plain_loop": r"accuracy 0\.9",
     "02_lightning_module": r"'accuracy': 0\.9",

@@ -56,7 +56,7 @@ def start(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
     environment["PYTHONPATH"] = str(Path(bayesify.__file__).parents[1])
     return subprocess.Popen(
-        [sys.executable, "-m", "bayesify.cli", *map(str, arguments)],
+        [sys.executable, "-m", "bayesify", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

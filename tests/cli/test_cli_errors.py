@@ -32,6 +32,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--set", "method.family=norml"), "family='norml' does not exist.*Did you mean 'normal'?"),
         (("--set", "method.init_std=-1"), "init_std=-1 must be positive"),
         (("--set", "method.where=lineer"), "Did you mean 'linear'?"),
+        (("--method", "deep_ensemble", "--set", "method.method=deep_ensemble"), "is an ensemble itself"),
         (("--set", "net.hiden=3"), "Did you mean 'hidden'?"),
         (("--set", "net.hidden=abc"), "net='mlp' cannot be made with hidden="),
         (("--set", "data.split=3"), "'digits' has no option split"),

@@ -121,6 +121,8 @@ def test_images_are_scaled_and_converted(tmp_path: Path) -> None:
     assert colour[0, :, 0, 0].tolist() == pytest.approx([255, 0, 0], abs=2)
     grey = read_examples(tmp_path / "red.jpg", GREY, PLAIN)
     assert grey.float().mean() == pytest.approx(76, abs=2)  # the usual weight of red
+    Image.fromarray(np.full((4, 6), 0x4D80, np.uint16)).save(tmp_path / "grey.png")  # 16 bits
+    assert read_examples(tmp_path / "grey.png", GREY, PLAIN).unique().tolist() == [0x4D]
     square = {"input_shape": [3, 8, 8], "inputs": "bytes"}
     cropped = read_examples(tmp_path / "red.jpg", square, {"name": "image_folder", "resize": None})
     assert cropped.shape == (1, 3, 8, 8)

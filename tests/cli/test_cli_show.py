@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from cli_runs import DIGITS, fail, invoke, read, succeed
+from cli_runs import DIGITS, fail, invoke, read, start, succeed
 from typer.testing import CliRunner
 
 import bayesify
@@ -109,3 +109,9 @@ def test_plain_output_without_a_terminal(digits: Path) -> None:
     result = CliRunner().invoke(app, ["evaluate", str(digits)], env={"COLUMNS": None})
     assert "\x1b" not in result.output
     assert "\x1b" not in CliRunner().invoke(app, ["train", *DIGITS, "--net", "lenett"]).output
+
+
+def test_python_m_bayesify_is_the_command() -> None:
+    process = start("--version")
+    assert process.communicate(timeout=60)[0] == f"bayesify {bayesify.__version__}\n"
+    assert process.returncode == 0

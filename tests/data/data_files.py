@@ -3,6 +3,7 @@
 import gzip
 import struct
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -53,14 +54,22 @@ def write_cifar100(folder: Path, num: int = 40) -> None:
         (folder / f"{stem}.bin").write_bytes(record)
 
 
-def python2_batch(data: np.ndarray, **lists: list[int]) -> bytes:
-    """The opcodes Python 2 wrote for {'data': uint8 array, key: list of ints, …}, as in the public files."""
+def python2_batch(data: np.ndarray, **others: list[int] | list[str] | str) -> bytes:
+    """The opcodes Python 2 wrote for {'data': uint8 array, key: a text or a list, …}, as in the public files."""
+    names = count(1)
 
     def text(value: bytes) -> bytes:
-        return b"U" + bytes([len(value)]) + value
+        return b"U" + bytes([len(value)]) + value + b"q" + bytes([next(names) % 256])  # q: remembered as
 
     def number(value: int) -> bytes:
-        return b"J" + struct.pack("<i", value)
+        return b"K" + bytes([value]) if 0 <= value < 256 else b"J" + struct.pack("<i", value)
+
+    def plain(value: list[int] | list[str] | str | int) -> bytes:
+        if isinstance(value, str):
+            return text(value.encode())
+        if isinstance(value, int):
+            return number(value)
+        return b"](" + b"".join(map(plain, value)) + b"e"
 
     raw = data.tobytes()
     dtype = b"cnumpy\ndtype\n" + text(b"u1") + b"K\x00K\x01\x87R(K\x03" + text(b"|") + b"NNN"
@@ -69,8 +78,8 @@ def python2_batch(data: np.ndarray, **lists: list[int]) -> bytes:
     shape = b"(" + b"".join(number(n) for n in data.shape) + b"t"
     array += b"(K\x01" + shape + dtype + b"\x89T" + struct.pack("<i", len(raw)) + raw + b"tb"
     entries = text(b"data") + array
-    for key, values in lists.items():
-        entries += text(key.encode()) + b"](" + b"".join(number(v) for v in values) + b"e"
+    for key, value in others.items():
+        entries += text(key.encode()) + plain(value)
     return b"\x80\x02}(" + entries + b"u."
 
 
@@ -80,7 +89,7 @@ def write_svhn(folder: Path, num: int = 12) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("train", "test"):
         content = {"X": images(num, 32, 32, 3).transpose(1, 2, 3, 0), "y": labels(num, 10)[:, None] + 1}
-        savemat(folder / f"{part}_32x32.mat", content)
+        savemat(folder / f"{part}_32x32.mat", content, do_compression=True)  # version 5, as the public files
 
 
 def uci_arrays(num: int = 20, features: int = 3, targets: int = 2, splits: int = 2) -> dict[str, np.ndarray]:

@@ -10,17 +10,29 @@ from data_files import cifar_record, images, labels, python2_batch, write_cifar1
 
 from bayesify.data import load
 from bayesify.data.cifar import CLASSES_20, CLASSES_100
+from bayesify.data.safe_pickle import read_pickle
 
 
-def write_python10(
-    folder: Path, num: int = 10, data: np.ndarray | None = None, **replaced: list[int]
-) -> None:
-    """CIFAR-10 as Python 2 pickled it; the pixels of `write_cifar10`."""
+def write_python10(folder: Path, num: int = 10, **replaced: list[int]) -> None:
+    """CIFAR-10 as Python 2 pickled it, with all its entries; the pixels of `write_cifar10`."""
     folder.mkdir(parents=True, exist_ok=True)
     for k, stem in enumerate([*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]):
-        pixels = images(num, 3, 32, 32, seed=k).reshape(num, -1) if data is None else data
-        content = python2_batch(pixels, **{"labels": labels(num, 10).tolist(), **replaced})
-        (folder / stem).write_bytes(content)
+        pixels = images(num, 3, 32, 32, seed=k).reshape(num, -1)
+        others = {
+            "batch_label": f"training batch {k + 1} of 5",
+            "labels": labels(num, 10).tolist(),
+            "filenames": [f"domestic_cat_s_{i:06d}.png" for i in range(num)],
+        }
+        (folder / stem).write_bytes(python2_batch(pixels, **{**others, **replaced}))
+
+
+def rewrite_by_python3(folder: Path) -> None:
+    """The same dictionaries as a tool of today would store them: keys and texts as bytes, protocol 2."""
+    for path in folder.iterdir():
+        content = read_pickle(path)
+        stored = {key.encode(): value for key, value in content.items()}
+        assert set(stored) == {b"data", b"labels", b"filenames", b"batch_label"}
+        path.write_bytes(pickle.dumps(stored, protocol=2))
 
 
 @pytest.mark.parametrize("folder", ["", "cifar10", "cifar-10-batches-bin", "cifar10/cifar-10-batches-bin"])
@@ -33,9 +45,12 @@ def test_finds_the_usual_layouts(folder: str, tmp_path: Path) -> None:
     assert ds.test.targets.tolist() == labels(10, 10).tolist()
 
 
-def test_python_version_holds_the_same_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", ["python 2", "python 3"])
+def test_python_version_holds_the_same_numbers(writer: str, tmp_path: Path) -> None:
     write_cifar10(tmp_path / "bin/cifar-10-batches-bin")
     write_python10(tmp_path / "py/cifar-10-batches-py")
+    if writer == "python 3":
+        rewrite_by_python3(tmp_path / "py/cifar-10-batches-py")
     binary, python = load("cifar10", tmp_path / "bin"), load("cifar10", tmp_path / "py")
     for part in ("train", "test"):
         assert torch.equal(getattr(binary, part).inputs, getattr(python, part).inputs)
@@ -60,8 +75,13 @@ def test_cifar100_python_version(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
     for stem in ("train", "test"):
-        lists = {"fine_labels": labels(4, 100).tolist(), "coarse_labels": labels(4, 20)[::-1].tolist()}
-        (folder / stem).write_bytes(python2_batch(images(4, 3072), **lists))
+        others = {
+            "filenames": [f"bos_taurus_s_{i:06d}.png" for i in range(4)],
+            "batch_label": f"{stem}ing batch 1 of 1",
+            "fine_labels": labels(4, 100).tolist(),
+            "coarse_labels": labels(4, 20)[::-1].tolist(),
+        }
+        (folder / stem).write_bytes(python2_batch(images(4, 3072), **others))
     ds = load("cifar100", tmp_path, labels=kind)
     assert ds.train.targets.tolist() == ([0, 1, 2, 3] if kind == "fine" else [3, 2, 1, 0])
 

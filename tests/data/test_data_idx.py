@@ -22,6 +22,13 @@ def test_finds_the_usual_layouts(folder: str, suffix: str, tmp_path: Path) -> No
     assert ds.augment == "none"
 
 
+@pytest.mark.parametrize("folder", ["FashionMNIST/raw", "fashion-mnist", "data/fashion"])
+def test_fashion_mnist_as_torchvision_debian_and_its_authors_lay_it_out(folder: str, tmp_path: Path) -> None:
+    write_mnist(tmp_path / folder)
+    ds = load("fashion_mnist", tmp_path)
+    assert (len(ds.train), len(ds.test), ds.num_outputs) == (30, 20, 10)
+
+
 def test_class_names(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     assert load("fashion_mnist", tmp_path).class_names[9] == "Ankle boot"

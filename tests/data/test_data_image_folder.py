@@ -1,13 +1,17 @@
 """Folders of images: layout, decoding in workers, and damaged files named."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from data_files import write_image, write_image_folder
+from PIL import Image, ImageChops, ImageOps
 
 from bayesify.data import ImageFiles, Loader, load
-from bayesify.data.image_files import decode
+from bayesify.data.image_files import decode, read_image
 
 SMALL = {"size": 16, "num_workers": 0}
 
@@ -59,8 +63,6 @@ def test_workers_and_memory_give_the_same_batches(num_workers: int, tmp_path: Pa
 
 
 def test_decoding_keeps_the_centre(tmp_path: Path) -> None:
-    from PIL import Image
-
     wide = Image.new("RGB", (60, 20), (255, 0, 0))
     wide.paste((0, 255, 0), (20, 0, 40, 20))  # the middle third
     wide.save(tmp_path / "wide.png")
@@ -71,12 +73,17 @@ def test_decoding_keeps_the_centre(tmp_path: Path) -> None:
     assert (halved[1] == 255).all()
 
 
-@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1"])
-def test_other_colour_modes_become_rgb(mode: str, tmp_path: Path) -> None:
-    from PIL import Image
-
-    Image.new(mode, (20, 20)).save(tmp_path / "x.png")
-    assert decode(tmp_path / "x.png", 16, 18).shape == (3, 16, 16)
+@pytest.mark.parametrize("name", ["L.png", "LA.png", "RGBA.png", "P.png", "1.png", "L.jpg", "CMYK.jpg"])
+def test_other_colour_modes_become_rgb(name: str, tmp_path: Path) -> None:
+    white = {"L": 255, "LA": (255, 0), "P": 0, "1": 1, "CMYK": (0, 0, 0, 0)}
+    mode = name.partition(".")[0]
+    image = Image.new(mode, (20, 20), white.get(mode, (255, 255, 255, 0)))
+    if mode == "P":
+        image.putpalette([255] * 768)
+    image.save(tmp_path / name)
+    pixels = decode(tmp_path / name, 16, 18)
+    assert pixels.shape == (3, 16, 16)
+    assert (pixels == 255).all()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -91,6 +98,106 @@ def test_a_damaged_image_is_named(damaged: str, num_workers: int, tmp_path: Path
     with pytest.raises(ValueError, match="not a readable JPEG or PNG image") as caught:
         list(Loader(ds.train, 2))
     assert str(caught.value).startswith(str(path))
+
+
+ORANGE = (240, 140, 20)
+
+
+def imagenet(root: Path) -> dict[str, Path]:
+    """Every kind of file that ImageNet has, under its names; all of them show the same orange."""
+    train, val = root / "train/n02123045", root / "val/n02123045"
+    for k in range(2):
+        write_image(root / f"train/n01440764/n01440764_{k}.JPEG", 50, 40, (0, 120, 0))
+        write_image(root / f"val/n01440764/ILSVRC2012_val_0000029{k}.JPEG", 40, 50, (0, 120, 0))
+    kinds = {kind: train / f"n02123045_{k}.JPEG" for k, kind in enumerate(KINDS)}
+    for kind, path in kinds.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        KINDS[kind](path)
+    write_image(val / "ILSVRC2012_val_00000001.JPEG", 64, 48, ORANGE)
+    (root / "train/.DS_Store").write_text("")
+    (train / "notes.txt").write_text("")
+    return kinds
+
+
+def _rgb(**options: Any) -> Callable[[Path], None]:
+    return lambda path: Image.new("RGB", (60, 48), ORANGE).save(path, **options)
+
+
+def _cmyk(path: Path) -> None:
+    Image.new("RGB", (60, 48), ORANGE).convert("CMYK").save(path, "JPEG", quality=95)
+
+
+def _palette(path: Path) -> None:
+    """One colour of it is partly transparent, about which Pillow warns."""
+    image = Image.new("RGB", (60, 48), ORANGE).quantize(4)
+    image.save(path, "PNG", transparency=bytes([128, 255, 255, 255]))
+
+
+def _camera(path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    _rgb(exif=exif)(path)
+
+
+KINDS: dict[str, Callable[[Path], None]] = {
+    "colour": _rgb(format="JPEG", quality=95),
+    "cmyk": _cmyk,
+    "png under another name": _rgb(format="PNG"),
+    "palette": _palette,
+    "turned camera": _camera,
+    "damaged exif": _rgb(exif=b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\x01"),
+}
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_imagenet_with_all_its_kinds_of_files(num_workers: int, tmp_path: Path) -> None:
+    kinds = imagenet(tmp_path)
+    ds = load("image_folder", tmp_path, size=16, num_workers=num_workers)
+    assert ds.class_names == ("n01440764", "n02123045")
+    assert ds.train.targets.tolist() == [0, 0] + [1] * len(kinds)
+    assert ds.test.targets.tolist() == [0, 0, 1]
+    loader = Loader(ds.train, 3)
+    pictures = torch.cat([x for x, _ in loader])[2:]
+    for kind, picture in zip(kinds, pictures, strict=True):
+        assert (255 * picture - torch.tensor(ORANGE).view(3, 1, 1)).abs().max() <= 5, kind
+
+
+def test_imagenet_names_the_corrupt_file(tmp_path: Path) -> None:
+    path = imagenet(tmp_path)["colour"]
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(ValueError, match=f"{path}: not a readable JPEG or PNG image"):
+        list(Loader(load("image_folder", tmp_path, **SMALL).train, 3))
+
+
+def test_imagenet_val_as_it_is_distributed_has_no_labels(tmp_path: Path) -> None:
+    imagenet(tmp_path)
+    (tmp_path / "val").rename(tmp_path / "sorted")
+    write_image(tmp_path / "val/ILSVRC2012_val_00000001.JPEG", 40, 40, ORANGE)
+    with pytest.raises(FileNotFoundError, match="sort their images into folders named like those of train"):
+        load("image_folder", tmp_path)
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_exif_orientation(number: int, tmp_path: Path) -> None:
+    """Pillow's own correction is the reference; red, green and blue corners tell the eight apart."""
+    stored = Image.new("RGB", (32, 16))
+    for colour, corner in (((255, 0, 0), (0, 0)), ((0, 255, 0), (16, 0)), ((0, 0, 255), (0, 8))):
+        stored.paste(colour, (*corner, corner[0] + 16, corner[1] + 8))
+    exif = Image.Exif()
+    exif[0x0112] = number
+    stored.save(tmp_path / "x.png", exif=exif)
+    with Image.open(tmp_path / "x.png") as file:
+        upright = ImageOps.exif_transpose(file)
+        assert ImageChops.difference(read_image(tmp_path / "x.png", "RGB"), upright).getbbox() is None
+    assert upright.size == ((32, 16) if number < 5 else (16, 32))
+
+
+def test_sixteen_bits_of_grey_keep_their_contrast(tmp_path: Path) -> None:
+    levels = np.linspace(0, 65535, 256).round().astype(np.uint16).reshape(16, 16)
+    Image.fromarray(levels).save(tmp_path / "x.png")
+    pixels = decode(tmp_path / "x.png", 16, 16)
+    assert torch.equal(pixels[0].flatten(), torch.arange(256, dtype=torch.uint8))
+    assert torch.equal(pixels[0], pixels[2])
 
 
 def test_missing_folders(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def torchrun(what: str, folder: Path, processes: int = 2, job: Path = JOB) -> No
 
 
 def test_two_processes_train_like_one_on_the_joined_batch(tmp_path: Path) -> None:
+    """And, in the same processes, mixed precision leaves the targets alone."""
     torchrun("ddp_equals_one", tmp_path / "two")
     one = deterministic_model()
     history = bf.fit(one, Loader(data().train, 20, shuffle=True), **SETTINGS)

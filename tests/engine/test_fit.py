@@ -1,6 +1,7 @@
 """bf.fit: what its options do, and what it refuses."""
 
 import os
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import bayesify as bf
 from bayesify import files
 from bayesify.data import Loader
 from bayesify.engine.finite import NonFiniteError
+from bayesify.engine.setup import make_fabric
 
 
 def quick(**options: Any) -> bf.History:
     settings: dict[str, Any] = {"epochs": 2, "progress": False, "seed": 0, **options}
-    made = settings.pop("model", None) or model("mc_vi")
-    return bf.fit(made, settings.pop("loader", None) or loader("own"), Loader(data().test, 40), **settings)
+    made, given = settings.pop("model", None), settings.pop("loader", None)
+    batches = loader("own") if given is None else given
+    return bf.fit(model("mc_vi") if made is None else made, batches, Loader(data().test, 40), **settings)
 
 
 def test_training_learns_and_the_history_tells() -> None:
@@ -60,10 +63,11 @@ def test_accumulation_equals_a_larger_batch() -> None:
         assert torch.allclose(a, b, atol=1e-6)
 
 
-def test_early_stopping() -> None:
-    history = quick(epochs=50, lr=0.5, patience=2)
+def test_early_stopping(capsys: pytest.CaptureFixture[str]) -> None:
+    history = quick(epochs=50, lr=0.5, patience=2, progress=True)
     assert len(history) < 50
     assert "stopped early" in history.notes[-1]
+    assert history.notes[-1] == capsys.readouterr().err.splitlines()[-1]
 
 
 def test_the_moving_average_is_left_in_the_model() -> None:
@@ -76,6 +80,15 @@ def test_the_moving_average_is_left_in_the_model() -> None:
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "onecycle"])
 def test_schedules(schedule: str) -> None:
     assert quick(schedule=schedule)[-1]["lr"] < 1e-3
+
+
+def test_mixed_precision_leaves_inputs_and_targets_as_they_are() -> None:
+    fabric = make_fabric("cpu", 1, 1, "auto", "bf16-mixed")
+    given = {"x": torch.tensor([1.001]), "y": torch.tensor([3])}
+    passed = fabric.strategy.precision.convert_input(given)
+    assert all(passed[key] is given[key] for key in given)
+    with fabric.autocast():
+        assert (given["x"][None] @ given["x"][:, None]).dtype == torch.bfloat16
 
 
 def test_mixed_precision_and_clipping() -> None:
@@ -114,6 +127,7 @@ def test_a_bad_gradient_stops_before_the_step_and_names_the_parameter(tmp_path: 
     [
         ({"epochs": 0}, "epochs=0 must be a whole number"),
         ({"accumulate": 0}, "accumulate=0"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch=0 must be at least 1"),
         ({"schedule": "cosin"}, "schedule='cosin' does not exist.*Did you mean 'cosine'"),
         ({"precision": "8-bit"}, "precision='8-bit' cannot be had here"),
         ({"accelerator": "warp"}, "accelerator='warp'"),
@@ -190,6 +204,61 @@ def test_an_iterable_data_set_resumes_at_the_start_of_its_epoch(tmp_path: Path) 
         bf.fit(made, Interrupted(Stream(), 16), epochs=2, folder=tmp_path, checkpoint_every=1, progress=False)
     history = bf.fit(model("mc_vi"), stream, epochs=2, folder=tmp_path, progress=False)
     assert any("resumes at the start of its epoch" in note for note in history.notes)
+
+
+class Endless(torch.utils.data.IterableDataset):
+    """The training examples over and over: a loader of it has neither a length nor an end."""
+
+    def __iter__(self) -> Any:
+        split = data().train
+        while True:
+            yield from zip(split.inputs, split.targets, strict=True)
+
+
+NO_LENGTH = "train_loader has no length: schedule and warm-up count 1000 steps as an epoch"
+
+
+def test_steps_per_epoch_ends_the_epochs_of_a_stream_and_lays_out_its_schedule() -> None:
+    stream = torch.utils.data.DataLoader(Endless(), 16)
+    options: dict[str, Any] = {
+        "loader": stream,
+        "steps_per_epoch": 5,
+        "kl_warmup": 2,
+        "epochs": 4,
+        "accumulate": 2,
+    }
+    history = quick(schedule="linear", lr=0.01, **options)
+    assert history.column("step") == [5, 10, 15, 20]
+    assert history.column("lr") == pytest.approx([0.0075, 0.005, 0.0025, 0])
+    assert history.column("kl_weight") == pytest.approx([0.5, 1, 1, 1])
+    assert NO_LENGTH not in " ".join(history.notes)
+
+
+def test_a_stream_whose_length_nobody_said_is_noted_where_it_matters() -> None:
+    class Short(Endless):
+        def __iter__(self) -> Any:
+            return islice(super().__iter__(), 64)
+
+    def notes(**options: Any) -> list[str]:
+        history = quick(loader=torch.utils.data.DataLoader(Short(), 16), **options)
+        assert history.column("step") == [4, 8]
+        return [note for note in history.notes if NO_LENGTH in note]
+
+    assert len(notes(schedule="cosine")) == len(notes(kl_warmup=1)) == 1
+    assert not notes()
+    assert not notes(schedule="cosine", steps_per_epoch=4)
+    history = quick(loader=torch.utils.data.DataLoader(Short(), 16), schedule="cosine", steps_per_epoch=9)
+    ended = "train_loader ended after 4 batches: steps_per_epoch=9 is too large for it"
+    assert sum(ended in note for note in history.notes) == 1
+
+
+def test_steps_per_epoch_of_a_loader_with_a_length() -> None:
+    assert quick(steps_per_epoch=13)[-1]["step"] == 26
+    message = (
+        "steps_per_epoch=5 is for loaders without a length; train_loader has 13 batches, which are 7 steps"
+    )
+    with pytest.raises(ValueError, match=message):
+        quick(steps_per_epoch=5, accumulate=2)
 
 
 def test_progress_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

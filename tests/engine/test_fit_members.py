@@ -225,3 +225,10 @@ def test_a_function_that_makes_no_model(tmp_path: Path) -> None:
 def test_the_note_of_a_member(alone: Path) -> None:
     note = json.loads((alone / "member-2" / "member.json").read_text())
     assert note == {"seed": SEED + 2, "finished_epochs": 2}
+
+
+def test_an_ensemble_of_ensembles_is_refused() -> None:
+    inner = bf.DeepEnsemble(bf.MonteCarloVI(), num_members=3)
+    message = r"MonteCarloVI\(...\), 3\) is an ensemble itself: use one ensemble, .*MonteCarloVI\(...\), 6\)"
+    with pytest.raises(ValueError, match=message):
+        bf.DeepEnsemble(inner, num_members=2)

@@ -1,6 +1,10 @@
-"""A run killed at any instant goes on bit for bit."""
+"""A run killed at any instant goes on bit for bit.
+
+On a machine with a GPU: `pytest tests/engine/test_resume.py -k cuda -s` (and -k gpu for a compiled run).
+"""
 
 import csv
+import json
 import os
 import random
 import signal
@@ -15,7 +19,7 @@ import torch
 from training_job import train
 
 from bayesify import files
-from bayesify.engine.checkpoint import find_checkpoints
+from bayesify.engine.checkpoint import find_checkpoints, read_newest
 
 JOB = Path(__file__).with_name("training_job.py")
 TIMING = {"seconds", "examples_per_second"}
@@ -25,8 +29,10 @@ def start(folder: Path, method: str, kind: str, pause: float = 0.02) -> subproce
     return subprocess.Popen([sys.executable, str(JOB), str(folder), method, kind, str(pause)])
 
 
-def wait_for_a_checkpoint(folder: Path, process: subprocess.Popen[bytes], above: int) -> None:
-    deadline = time.monotonic() + 60
+def wait_for_a_checkpoint(
+    folder: Path, process: subprocess.Popen[bytes], above: int, patience: float = 60
+) -> None:
+    deadline = time.monotonic() + patience
     while time.monotonic() < deadline and process.poll() is None:
         found = find_checkpoints(folder / "checkpoints")
         if found and found[0][0] > above:
@@ -68,6 +74,61 @@ def test_kill_nine_at_three_random_instants(method: str, kind: str, tmp_path: Pa
     train(str(tmp_path / "killed"), method, kind)
     train(str(tmp_path / "whole"), method, kind)
     assert_same_run(tmp_path / "killed", tmp_path / "whole")
+
+
+def killed_once(folder: Path, *job: str, patience: float = 60) -> list[dict[str, Any]]:
+    """A run killed after some steps and resumed, and one that was not, all in processes of their own.
+
+    The two must be equal. Returns what each said at its end: `job` is METHOD LOADER PAUSE ACCELERATOR [compiled].
+    """
+    environment = {**os.environ, "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+    command = [sys.executable, str(JOB)]
+    process = subprocess.Popen([*command, str(folder / "killed"), *job], env=environment)
+    try:
+        wait_for_a_checkpoint(folder / "killed", process, above=20, patience=patience)
+    finally:
+        process.kill()
+        process.wait()
+    assert 20 < find_checkpoints(folder / "killed" / "checkpoints")[0][0] < 78
+    method, kind, _, *where = job
+    said = []
+    for name in ("killed", "whole"):
+        done = subprocess.run(
+            [*command, str(folder / name), method, kind, "0", *where], env=environment, capture_output=True
+        )
+        assert done.returncode == 0, done.stderr.decode()[-3000:]
+        said.append(json.loads(done.stdout.splitlines()[-1]))
+    assert_same_run(folder / "killed", folder / "whole")
+    assert [any("resumed at" in note for note in each["notes"]) for each in said] == [True, False]
+    return said
+
+
+def assert_on_cuda(folder: Path, said: list[dict[str, Any]]) -> None:
+    """Every parameter and buffer lived on the GPU, and its generator is in the checkpoints."""
+    print(f"on {torch.cuda.get_device_name()}: {said}")
+    assert [each["devices"] for each in said] == [["cuda:0"]] * 2
+    newest = read_newest(folder / "killed" / "checkpoints")
+    assert newest is not None
+    assert "cuda.0" in newest["random"][0][0]
+
+
+needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
+
+@needs_a_gpu
+@pytest.mark.parametrize(("method", "kind"), [("mc_vi", "own"), ("sgld", "torch")])
+def test_cuda_run_killed_and_resumed(method: str, kind: str, tmp_path: Path) -> None:
+    """Under deterministic algorithms, which a bit-exact run on a GPU needs anyway."""
+    assert_on_cuda(tmp_path, killed_once(tmp_path, method, kind, "0.1", "cuda"))
+
+
+@needs_a_gpu
+@pytest.mark.inductor
+def test_compiled_gpu_run_killed_and_resumed(tmp_path: Path) -> None:
+    """The same with CUDA graphs: they are recorded at another step after the resume."""
+    said = killed_once(tmp_path, "mc_vi", "own", "0.1", "cuda", "compiled", patience=200)
+    assert_on_cuda(tmp_path, said)
+    assert all("compile: on, as asked" in each["notes"] for each in said)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])

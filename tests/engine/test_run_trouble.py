@@ -146,12 +146,30 @@ def test_a_one_cycle_schedule_cannot_grow(tmp_path: Path) -> None:
         assert len(bf.fit(model("mc_vi"), loader("own"), epochs=fewer, **options)) == 2
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "linear"])
-def test_the_other_schedules_can_grow(schedule: str, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"schedule": schedule, "folder": tmp_path, **QUIET}
+def halving(optimizer: torch.optim.Optimizer, num_steps: int) -> Any:
+    """A schedule of the user's own that does not depend on the length."""
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 0.5 ** (t / 13))
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", halving])
+def test_the_other_schedules_can_grow_and_a_jump_is_said_once(
+    schedule: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options: dict[str, Any] = {"schedule": schedule, "folder": tmp_path, "seed": 0}
+    jump = (
+        "the schedule was laid out for 13 steps and is now for 26: the learning rate jumps from 0 to 0.0005"
+    )
     bf.fit(model("mc_vi"), loader("own"), epochs=1, **options)
+    again = bf.fit(model("mc_vi"), loader("own"), epochs=1, **options)
+    assert "jumps" not in " ".join(again.notes) + capsys.readouterr().err
     history = bf.fit(model("mc_vi"), loader("own"), epochs=2, **options)
-    assert history.column("lr") == pytest.approx([0.0, 0.0])
+    shown = capsys.readouterr().err.splitlines()
+    if schedule is halving:
+        assert history.column("lr") == pytest.approx([5e-4, 2.5e-4])
+        assert jump not in shown
+    else:
+        assert history.column("lr") == pytest.approx([0.0, 0.0])
+        assert history.notes.count(jump) == shown.count(jump) == 1
 
 
 def test_the_rate_of_a_resumed_epoch_counts_what_ran_since(tmp_path: Path) -> None:

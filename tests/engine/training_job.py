@@ -1,5 +1,10 @@
-"""A small run in a process of its own, to be killed: python training_job.py FOLDER METHOD LOADER."""
+"""A small run in a process of its own, to be killed.
 
+python training_job.py FOLDER METHOD LOADER [PAUSE [ACCELERATOR [compiled]]]
+"""
+
+import json
+import os
 import sys
 import time
 from typing import Any
@@ -53,14 +58,21 @@ class Slow:
 
 
 def train(
-    folder: str, method: str, kind: str, pause: float = 0.0, epochs: int = 6, seed: int = 11, **options: Any
+    folder: str,
+    method: str,
+    kind: str,
+    pause: float = 0.0,
+    epochs: int = 6,
+    seed: int = 11,
+    made: bf.BayesianModule | None = None,
+    **options: Any,
 ) -> Any:
     sampler = None
     if method == "sgld":
         sampler = lambda params: bf.samplers.SGLD(params, lr=1e-5, num_data=200, seed=5)  # noqa: E731
     inner = loader(kind)
     return bf.fit(
-        model(method),
+        model(method) if made is None else made,
         Slow(inner, pause) if pause else inner,
         Loader(data().test, 40),
         epochs=epochs,
@@ -76,6 +88,19 @@ def train(
     )
 
 
-if __name__ == "__main__":
+def main(
+    folder: str, method: str, kind: str, pause: str = "0", accelerator: str = "auto", compiled: str = ""
+) -> None:
+    """Train, and say on which devices the model was."""
     torch.set_num_threads(1)
-    train(sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4]) if len(sys.argv) > 4 else 0.0)
+    if "CUBLAS_WORKSPACE_CONFIG" in os.environ:  # without it cuBLAS has no deterministic algorithms
+        torch.use_deterministic_algorithms(True)
+    made = model(method)
+    options: dict[str, Any] = {"accelerator": accelerator, "compile": True if compiled else "auto"}
+    history = train(folder, method, kind, float(pause), made=made, **options)
+    devices = {str(value.device) for value in made.state_dict().values()}
+    print(json.dumps({"devices": sorted(devices), "notes": history.notes}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

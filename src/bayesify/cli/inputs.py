@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bayesify.data.checks import check_finite
 from bayesify.data.files import import_optional
-from bayesify.data.image_files import decode
+from bayesify.data.image_files import decode, read_image
 
 ARRAYS = (".npy", ".npz")
 _USUAL = ("x", "X", "inputs", "images", "data")  # names of the inputs among several arrays of an npz
@@ -47,8 +47,7 @@ def _read_image(path: Path, shape: tuple[int, ...], data: Mapping[str, Any]) -> 
         return decode(path, height, round(height * 256 / 224) if resize is None else resize)
     image_module = import_optional("PIL.Image", "pillow", "reading image files")
     try:
-        with image_module.open(path) as file:
-            image = file.convert("L" if channels == 1 else "RGB")
+        image = read_image(path, "L" if channels == 1 else "RGB")
     except Exception as error:  # the decoders raise OSError, SyntaxError, struct.error, …
         raise ValueError(f"not a readable image ({type(error).__name__})") from None
     if image.size != (width, height):

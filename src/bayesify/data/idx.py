@@ -47,7 +47,10 @@ SETS: dict[str, IdxSet] = {
         ),
     ),
     "fashion_mnist": IdxSet(
-        ("FashionMNIST/raw", "", "fashion_mnist", "fashion_mnist/raw", "FashionMNIST", "fashion-mnist"),
+        (
+            *("FashionMNIST/raw", "", "fashion_mnist", "fashion_mnist/raw", "FashionMNIST", "fashion-mnist"),
+            *("data/fashion", "fashion-mnist/data/fashion"),  # as in its authors' repository
+        ),
         (
             *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
             *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),

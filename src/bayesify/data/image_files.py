@@ -1,8 +1,10 @@
 """Images that stay on disk: decoded to uint8 batches when asked for, in worker processes when iterated."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,13 +13,19 @@ from torch.utils.data import DataLoader, Dataset
 
 from bayesify.data.files import import_optional
 
+#: what makes an image upright, by EXIF's number of how it is stored
+_TURNS = {
+    **{2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM"},
+    **{5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE", 8: "ROTATE_90"},
+}
+
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
     """N image files that look like a uint8 tensor (N, 3, size, size) of which only slices are read.
 
-    An image is converted to RGB, scaled so that its shorter side is `resize`, and its centre
-    `size` × `size` is kept: a pure function of the file.
+    An image is turned upright (EXIF), converted to RGB, scaled so that its shorter side is `resize`, and
+    its centre `size` × `size` is kept: a pure function of the file.
     """
 
     paths: tuple[Path, ...] = field(repr=False)
@@ -79,8 +87,7 @@ def decode(path: Path, size: int, resize: int) -> Tensor:
     """One JPEG or PNG file as uint8 (3, size, size)."""
     Image = import_optional("PIL.Image", "pillow", "reading image files")
     try:
-        with Image.open(path, formats=("JPEG", "PNG")) as file:
-            image = file.convert("RGB")
+        image = read_image(path, "RGB", formats=("JPEG", "PNG"))
     except FileNotFoundError:
         raise
     except Exception as error:  # the decoders raise OSError, SyntaxError, struct.error, …
@@ -91,3 +98,30 @@ def decode(path: Path, size: int, resize: int) -> Tensor:
     image = image.resize((width, height), Image.Resampling.BILINEAR)
     pixels = np.array(image.crop((left, top, left + size, top + size)))  # (size, size, 3)
     return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+def read_image(path: Path, mode: str, formats: Sequence[str] | None = None) -> Any:
+    """A file of any colour mode as a Pillow image of `mode`, "RGB" or "L", the way up a viewer shows it.
+
+    Transparency is dropped. Of 16 bits of grey the upper 8 are kept; Pillow would clip them to white.
+    """
+    Image = import_optional("PIL.Image", "pillow", "reading image files")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="PIL.TiffImagePlugin")  # damaged EXIF; the pixels are sound
+        with Image.open(path, formats=formats) as image:
+            image.load()
+            turn = _TURNS.get(_orientation(image))
+            if image.mode.startswith("I") and image.format == "PNG":
+                image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+            if "transparency" in image.info:
+                image = image.convert("RGBA")  # straight to RGB Pillow warns
+            if turn is not None:
+                image = image.transpose(Image.Transpose[turn])
+            return image.convert(mode)
+
+
+def _orientation(image: Any) -> int:
+    try:
+        return image.getexif().get(0x0112, 1)
+    except Exception:  # EXIF data can be damaged in any way
+        return 1

@@ -47,8 +47,10 @@ def load(
         if _class_folders(base / part):  # ImageNet's own test folder has images without labels
             parts[part] = _split(base / part, class_names, size, resize, workers, in_memory)
     if len(parts) == 1:
+        flat = any(_images(base / part) for part in ("val", "test"))
+        remedy = ": sort their images into folders named like those of train" if flat else ""
         raise FileNotFoundError(
-            f"data set {name!r}: neither {base / 'val'} nor {base / 'test'} has class folders"
+            f"data set {name!r}: neither {base / 'val'} nor {base / 'test'} has class folders{remedy}"
         )
     test = parts["test"] if "test" in parts else parts.pop("val")
     normalisation = Normalisation(torch.tensor(MEAN).double(), torch.tensor(STD).double())

@@ -5,20 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesify.checks import check_finite_loss
-
 
 class NonFiniteError(RuntimeError):
     """Training met a loss or gradient that is NaN or infinite; the last checkpoint is good."""
-
-
-def raise_if_not_finite(error: ValueError) -> None:
-    """A loss that the model itself found not to be finite, as NonFiniteError with the same words."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is not None and trace.tb_frame.f_code is check_finite_loss.__code__:
-        raise NonFiniteError(str(error)) from error
 
 
 class FiniteCheck:

@@ -1,5 +1,6 @@
 """Going through a loader, from the start of an epoch or from the middle of one."""
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
@@ -21,8 +22,8 @@ def can_resume_inside(loader: Any) -> bool:
     return not (isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset))
 
 
-def batches(loader: Iterable[Any], epoch: int, start: int) -> Iterator[Any]:
-    """The batches of one epoch from batch `start` on.
+def batches(loader: Iterable[Any], epoch: int, start: int, end: int | None = None) -> Iterator[Any]:
+    """The batches of one epoch from batch `start` on; of a stream up to batch `end`.
 
     A seekable loader jumps there. Any other is read and thrown away up to there, so the caller must
     have restored the random state of the epoch's start, and restores the present one afterwards.
@@ -37,7 +38,7 @@ def batches(loader: Iterable[Any], epoch: int, start: int) -> Iterator[Any]:
     iterator = iter(loader)
     for _ in islice(iterator, start):
         pass
-    return iterator
+    return iterator if end is None else islice(iterator, end - start)
 
 
 def number_of_examples(loader: Any) -> int | None:
@@ -48,9 +49,28 @@ def number_of_examples(loader: Any) -> int | None:
     return len(dataset) if dataset is not None and hasattr(dataset, "__len__") else None
 
 
-def number_of_batches(loader: Any) -> int | None:
-    """Batches in an epoch; None for a stream, which does not know its end."""
+def number_of_steps(loader: Any, accumulate: int, given: int | None) -> int | None:
+    """Optimiser steps in an epoch: `given` for a stream, which does not know its end, and None where nobody does."""
     try:
-        return len(loader)
+        num_batches = len(loader)
     except TypeError:
-        return None
+        return given
+    if num_batches == 0:
+        raise ValueError("train_loader is empty: it gives no batch (drop_last with too few examples?)")
+    steps = math.ceil(num_batches / accumulate)
+    if given not in (None, steps):
+        raise ValueError(
+            f"steps_per_epoch={given!r} is for loaders without a length; train_loader has {num_batches} batches, "
+            f"which are {steps} steps: leave steps_per_epoch out"
+        )
+    return steps
+
+
+def share_of_rank(loader: Any, fabric: Any) -> Any:
+    """The loader that gives this process its share of every batch."""
+    if hasattr(loader, "world_size") and hasattr(loader, "rank"):
+        loader.rank, loader.world_size = fabric.global_rank, fabric.world_size
+    elif fabric.world_size > 1:
+        wrapped = fabric.setup_dataloaders(loader, move_to_device=False)
+        return getattr(wrapped, "_dataloader", wrapped)  # the wrapper counts epochs by itself
+    return loader

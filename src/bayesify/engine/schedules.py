@@ -43,6 +43,20 @@ def make_schedule(
     return schedule(optimizer, num_steps)
 
 
+def changed_length(schedule: Any | None, before: int | None, now: int) -> str | None:
+    """A note where a run goes on with a schedule laid out for another number of steps, so that its rate jumps."""
+    if before in (None, now) or not isinstance(schedule, LambdaLR):  # one-cycle keeps the length it had
+        return None
+    rate = schedule.optimizer.param_groups[0]["lr"]
+    target = schedule.base_lrs[0] * schedule.lr_lambdas[0](schedule.last_epoch)
+    if math.isclose(rate, target, rel_tol=1e-6):
+        return None
+    return (
+        f"the schedule was laid out for {before} steps and is now for {now}: "
+        f"the learning rate jumps from {rate:.3g} to {target:.3g}"
+    )
+
+
 def check_length(schedule: Any | None, stored: dict[str, Any] | None, epochs: int, folder: str) -> None:
     """Refuse to go on beyond the end that a stored one-cycle schedule was laid out for."""
     if schedule is None or stored is None:

@@ -27,13 +27,15 @@ def make_fabric(accelerator: str, devices: int | str, num_nodes: int, strategy: 
             tensor_parallel_size=1,
             save_distributed_checkpoint=False,
         )
+    mixed = _autocast() if precision == "bf16-mixed" else None
     try:
         fabric = Fabric(
             accelerator=accelerator,
             devices=devices,
             num_nodes=num_nodes,
             strategy=chosen,
-            precision=precision,  # type: ignore[arg-type]
+            precision=precision if mixed is None else None,  # type: ignore[arg-type]
+            plugins=mixed,
         )
     except (ValueError, RuntimeError) as error:
         raise ValueError(
@@ -41,9 +43,26 @@ def make_fabric(accelerator: str, devices: int | str, num_nodes: int, strategy: 
             f"precision={precision!r} cannot be had here: {error}"
         ) from None
     fabric.launch()
+    if mixed is not None:
+        mixed.device = fabric.device.type
     if fabric.world_size > 1:
         atexit.register(_leave_process_group)  # left to the interpreter's end, its threads may abort
     return fabric
+
+
+def _autocast() -> Any:
+    """Mixed precision that casts inside operations only.
+
+    Fabric's own also rounds every floating-point argument of the model, so that regression targets would
+    lose all but 8 bits in runs that use its wrappers.
+    """
+    from lightning_fabric.plugins import MixedPrecision
+
+    class Autocast(MixedPrecision):
+        def convert_input(self, data: Any) -> Any:
+            return data
+
+    return Autocast("bf16-mixed", device="cpu")
 
 
 def _leave_process_group() -> None:

@@ -30,6 +30,12 @@ class DeepEnsemble(Method):
             raise TypeError(f"method={method!r} must be a method object such as bf.Point()")
         if num_members < 1:
             raise ValueError(f"num_members={num_members!r} must be at least 1")
+        if isinstance(method, DeepEnsemble):
+            inner, total = f"{type(method.method).__name__}(...)", num_members * method.num_members
+            raise ValueError(
+                f"method=DeepEnsemble({inner}, {method.num_members}) is an ensemble itself: "
+                f"use one ensemble, DeepEnsemble({inner}, {total})"
+            )
         for key, value in (("method", method), ("num_members", num_members)):
             object.__setattr__(self, key, value)
         object.__setattr__(self, "where", method.where)

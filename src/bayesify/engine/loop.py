@@ -1,0 +1,232 @@
+"""The loop of `bf.fit`: epochs, steps, validation. Where it stands is in `RunState`."""
+
+import time
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from bayesify.batches import inputs_of, target_of, to_device
+from bayesify.checks import NonFiniteLossError, check_num_data
+from bayesify.engine.finite import FiniteCheck, NonFiniteError
+from bayesify.engine.folder import RunFolder
+from bayesify.engine.history import History
+from bayesify.engine.options import Options
+from bayesify.engine.position import number_of_examples, number_of_steps, share_of_rank
+from bayesify.engine.progress import Progress
+from bayesify.engine.randomness import seed_everything
+from bayesify.engine.setup import compile_decision, compile_model, make_fabric
+from bayesify.engine.signals import Signals
+from bayesify.engine.state import ASSUMED_STEPS, RunState
+from bayesify.evaluation import evaluate
+from bayesify.module import BayesianModule
+from bayesify.objectives import Loss
+from bayesify.storage import save
+
+
+class Loop:
+    """One call of `fit`."""
+
+    def __init__(self, model: BayesianModule, train: Any, val: Any, options: Options) -> None:
+        self.model, self.val, self.o = model, val, options
+        o = options
+        if o.seed is not None:
+            seed_everything(o.seed)
+        self.fabric = make_fabric(o.accelerator, o.devices, o.num_nodes, o.strategy, o.precision)
+        if o.seed is not None:
+            seed_everything(o.seed, self.fabric.global_rank)
+        self.train = share_of_rank(train, self.fabric)
+        if model.num_data is None:
+            model.num_data = number_of_examples(train)
+        if model.num_data is not None:
+            check_num_data(model.num_data)
+        steps = number_of_steps(self.train, o.accumulate, o.steps_per_epoch)
+        self.folder = RunFolder(o.folder, o.resume, self.fabric.is_global_zero)
+        self.progress = Progress(o.epochs, steps, o.progress and self.fabric.is_global_zero)
+        reason = self._place(steps)
+        self.state = RunState(model, o, self.fabric, steps)
+        self.state.history.notes.append(reason)
+        if steps is None and (o.schedule is not None or o.kl_warmup > 0):
+            self.state.history.notes.append(
+                f"train_loader has no length: schedule and warm-up count {ASSUMED_STEPS} steps as an epoch; "
+                f"say how many it has with steps_per_epoch="
+            )
+        made = self.state.optimizer
+        self.optimizer = made if self.direct else self.fabric.setup_optimizers(made)
+        self.finite = FiniteCheck(model, made, self.fabric)
+
+    def _place(self, steps: int | None) -> str:
+        """The model on its devices and compiled, where that pays; returns the reason."""
+        num_steps = (ASSUMED_STEPS if steps is None else steps) * self.o.epochs
+        compiled, reason = compile_decision(self.o.compile, self.model, self.fabric.device, num_steps)
+        # one process at a precision without loss scaling needs none of Fabric's wrappers, which cost time
+        self.direct = self.fabric.world_size == 1 and self.o.precision in ("32-true", "bf16-mixed")
+        if self.direct:
+            self.fabric.to_device(self.model)
+        self.module = compile_model(self.model, self.fabric) if compiled else self.model
+        if not self.direct:
+            self.module = self.fabric.setup_module(self.module, move_to_device=True)
+        return reason
+
+    def run(self, signals: Signals) -> History:
+        state = self.state
+        if self.folder.path is not None:
+            state.read(self.folder.checkpoints, self.train, self.o.epochs)
+        writer = self.folder.tensorboard(self.o.tensorboard)
+        for note in state.history.notes:
+            self.progress.note(note)
+        while state.epoch < self.o.epochs and not self._patience_is_over():
+            self._epoch(signals)
+            row = self._row()
+            self.progress.epoch(row)
+            state.end_epoch(row)
+            self.folder.write_history(state.history)
+            if writer is not None:
+                [writer.add_scalar(k, v, state.step) for k, v in row.items() if isinstance(v, int | float)]
+            self._checkpoint()
+            self._leave_if_asked(signals)
+        if writer is not None:
+            writer.close()
+        self._finish()
+        return state.history
+
+    def _finish(self) -> None:
+        """Leave the model as it shall be used, and write it."""
+        state = self.state
+        if state.ema is not None:
+            state.ema.finish()
+        if state.warmup is not None:  # a warm-up longer than the run must not weaken the next one
+            self.model.kl_weight.fill_(state.warmup.end)
+        if self.folder.path is not None:
+            save(self.model, self.folder.path / "model.safetensors")
+        self.fabric.barrier()
+
+    def _epoch(self, signals: Signals) -> None:
+        """Train to the end of the epoch from wherever it stands."""
+        state = self.state
+        self.model.train()
+        end = None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
+        iterator = state.remaining_batches(self.train, end)
+        self.started, self.seen_before = time.perf_counter(), state.seen
+        group: list[Any] = []
+        for batch in iterator:
+            group.append(batch)
+            state.batch += 1
+            if len(group) == self.o.accumulate:
+                self._step(group)
+                group = []
+                if self.o.checkpoint_every and state.step % self.o.checkpoint_every == 0:
+                    self._checkpoint()
+                self._leave_if_asked(signals)
+        if group:
+            self._step(group)
+        self.finite.read()
+        if end is not None and state.batch < end:
+            self._note(
+                f"train_loader ended after {state.batch} batches: steps_per_epoch={self.o.steps_per_epoch} "
+                f"is too large for it, and the schedule does not reach its end"
+            )
+
+    def _step(self, group: list[Any]) -> None:
+        """One optimiser step from the gradients of a group of batches."""
+        self.optimizer.zero_grad()
+        total = None
+        for i, batch in enumerate(group):
+            batch = to_device(batch, self.fabric.device)
+            x, y = inputs_of(batch), target_of(batch)
+            loss = self._forward_backward(x, y, len(group), last=i == len(group) - 1)
+            this = self.state.add(loss, len(y))
+            total = this if total is None else total + this
+        assert total is not None
+        self.finite.before_step(total)
+        if self.o.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.o.clip_norm)
+        self.optimizer.step()
+        self.state.after_step()
+        if self.progress.due():
+            self._show()
+
+    def _forward_backward(self, x: Any, y: Tensor, parts: int, last: bool) -> Loss:
+        if self.direct:
+            with self.fabric.autocast():
+                loss = self._loss(x, y)
+            (loss.total / parts).backward()
+            return loss
+        with self.fabric.no_backward_sync(self.module, enabled=not last):
+            loss = self._loss(x, y)
+            self.fabric.backward(loss.total / parts)
+        return loss
+
+    def _loss(self, x: Any, y: Tensor) -> Loss:
+        try:
+            return self.module(x, target=y, num_draws=self.o.num_draws)
+        except NonFiniteLossError as error:  # found by the model itself, which says where it comes from
+            raise NonFiniteError(str(error)) from error
+
+    def _show(self) -> None:
+        state = self.state
+        loss, nll, kl = (s.item() / max(state.seen, 1) for s in state.sums)
+        rate = (state.seen - self.seen_before) / (time.perf_counter() - self.started)
+        numbers = {"loss": loss, "nll": nll, "kl": kl}
+        if state.history and state.history[-1].get("val_accuracy") is not None:
+            numbers["accuracy"] = state.history[-1]["val_accuracy"]
+        self.progress.step(state.epoch, state.step, {**numbers, "examples/s": rate * self.fabric.world_size})
+
+    def _row(self) -> dict[str, Any]:
+        """The history's row of the epoch that ended."""
+        state = self.state
+        seconds = time.perf_counter() - self.started
+        row: dict[str, Any] = {
+            "epoch": state.epoch + 1,
+            "step": state.step,
+            **state.means(),
+            "lr": state.optimizer.param_groups[0]["lr"],
+            "kl_weight": self.model.kl_weight.item(),
+        }
+        if self.val is not None:
+            row |= self._validate()
+        timing = (state.seen - self.seen_before) * self.fabric.world_size / seconds
+        return {**row, "examples_per_second": timing, "seconds": seconds}
+
+    def _validate(self) -> dict[str, float]:
+        """The metrics on the validation data; the best model so far is saved."""
+        state = self.state
+        generator = Generator(self.fabric.device).manual_seed(
+            state.epoch
+        )  # training's draws stay as they are
+        with state.ema.in_place() if state.ema is not None else nullcontext():
+            metrics = evaluate(self.model, self.val, self.o.val_draws, generator=generator)
+            if state.is_best(metrics["nll"]) and self.folder.path is not None:
+                save(self.model, self.folder.path / "best.safetensors")
+        return {f"val_{key}": value for key, value in metrics.items() if key != "num_data"}
+
+    def _patience_is_over(self) -> bool:
+        if self.o.patience is None or self.state.bad_epochs < self.o.patience:
+            return False
+        self._note(f"stopped early: no better validation nll for {self.o.patience} epochs")
+        return True
+
+    def _note(self, text: str) -> None:
+        """Say something once, on the screen and in the history."""
+        if text not in self.state.history.notes:
+            self.state.history.notes.append(text)
+            self.progress.note(text)
+
+    def _leave_if_asked(self, signals: Signals) -> None:
+        asked = signals.received is not None
+        if self.fabric.world_size > 1:  # all ranks or none; asking costs a synchronisation
+            if self.state.batch and self.state.step % 10:
+                return
+            flag = torch.tensor(float(asked), device=self.fabric.device)
+            asked = bool(self.fabric.all_reduce(flag, reduce_op="max"))
+        if asked:
+            self._checkpoint()
+            self.progress.note(f"stopped at epoch {self.state.epoch + 1}, step {self.state.step}")
+            signals.leave()
+
+    def _checkpoint(self) -> None:
+        if self.folder.path is None:
+            return
+        self.finite.read()  # a checkpoint never holds a bad step
+        self.state.write(self.folder.checkpoints, self.o.keep_last)

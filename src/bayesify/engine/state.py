@@ -1,0 +1,192 @@
+"""Where a run stands: everything that changes while it goes on, and that a checkpoint holds."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesify.engine.averaging import MovingAverage
+from bayesify.engine.checkpoint import load_like, optimizer_state, read_newest, write_checkpoint
+from bayesify.engine.history import History
+from bayesify.engine.options import Options
+from bayesify.engine.position import batches, can_resume_inside
+from bayesify.engine.randomness import random_state, restore_random_state
+from bayesify.engine.schedules import changed_length, check_length, make_schedule
+from bayesify.module import BayesianModule
+from bayesify.objectives import KLWarmup, Loss
+
+ASSUMED_STEPS = 1000  # in an epoch of a loader that does not know its length
+
+
+class RunState:
+    """Place, sums of the running epoch, history, and the state of model, optimiser and everything random.
+
+    Made after the model was placed on its devices: the optimiser holds the parameters that are there then.
+    """
+
+    def __init__(self, model: BayesianModule, options: Options, fabric: Any, steps: int | None) -> None:
+        self.model, self.fabric = model, fabric
+        steps = ASSUMED_STEPS if steps is None else steps
+        self.num_steps = steps * options.epochs
+        self.optimizer = _make_optimizer(model, options)
+        self.schedule = make_schedule(options.schedule, self.optimizer, self.num_steps)
+        self.warmup: KLWarmup | None = None
+        if options.kl_warmup > 0:
+            warm = max(1, round(options.kl_warmup * steps))
+            self.warmup = KLWarmup(model, warm, end=model.method.kl_weight)
+        self.ema = MovingAverage(model, options.ema) if options.ema is not None else None
+        self.history = History()
+        self.epoch = self.batch = self.step = 0
+        self.sums: list[Tensor] = [torch.zeros((), device=fabric.device) for _ in range(3)]
+        self.seen = 0  # examples of this epoch and rank
+        self.best: float | None = None
+        self.bad_epochs = 0
+        self.epoch_random = random_state()
+        self.epoch_generator: Tensor | None = None
+
+    def remaining_batches(self, loader: Iterable[Any], end: int | None) -> Iterator[Any]:
+        """The batches of this epoch that are left, in the order they have in a run that was never stopped."""
+        resumed = self.batch > 0
+        now = random_state() if resumed else None
+        generator = getattr(loader, "generator", None)  # a DataLoader's own
+        if resumed:
+            restore_random_state(*self.epoch_random)
+            if generator is not None and self.epoch_generator is not None:
+                generator.set_state(self.epoch_generator)
+        else:
+            self.epoch_random = random_state()
+            self.epoch_generator = None if generator is None else generator.get_state()
+        iterator = batches(loader, self.epoch, self.batch, end)
+        if now is not None:
+            restore_random_state(*now)
+        return iterator
+
+    def add(self, loss: Loss, num_examples: int) -> Tensor:
+        """Count a batch in the sums of the epoch; returns its total."""
+        nll, kl, total = (part.detach().float() for part in loss)
+        torch._foreach_add_(self.sums, [total, nll, kl], alpha=num_examples)
+        self.seen += num_examples
+        return total
+
+    def after_step(self) -> None:
+        """What follows every step of the optimiser."""
+        self.step += 1
+        for part in (self.schedule, self.warmup):
+            if part is not None:
+                part.step()
+        if self.ema is not None:
+            self.ema.update()
+
+    def means(self) -> dict[str, float]:
+        """Loss, nll and kl per example of the epoch, over all ranks."""
+        sums = torch.stack([*self.sums, torch.tensor(float(self.seen), device=self.fabric.device)])
+        if self.fabric.world_size > 1:
+            sums = self.fabric.all_reduce(sums, reduce_op="sum")
+        loss, nll, kl, seen = sums.tolist()
+        if not seen:
+            raise ValueError("train_loader is empty: it gave no batch")
+        return {"loss": loss / seen, "nll": nll / seen, "kl": kl / seen}
+
+    def is_best(self, value: float) -> bool:
+        """Is this epoch's validation the best so far? Counts the epochs in a row that are not."""
+        if self.best is None or value < self.best:
+            self.best, self.bad_epochs = value, 0
+            return True
+        self.bad_epochs += 1
+        return False
+
+    def end_epoch(self, row: dict[str, Any]) -> None:
+        self.history.append(row)
+        self.epoch += 1
+        self.begin_epoch()
+
+    def begin_epoch(self) -> None:
+        """Nothing of the epoch was seen."""
+        self.batch = self.seen = 0
+        for each in self.sums:
+            each.zero_()
+
+    def write(self, folder: Path, keep_last: int) -> None:
+        """A checkpoint; every rank calls it, the first one writes."""
+        state = {
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "step": self.step,
+            "num_steps": self.num_steps,
+            "seen": self.seen,
+            "best": self.best,
+            "bad_epochs": self.bad_epochs,
+            "sums": self._of_all_ranks([s.cpu() for s in self.sums]),
+            "history": [dict(row) for row in self.history],
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+            "warmup": None if self.warmup is None else self.warmup.state_dict(),
+            "ema": None if self.ema is None else self.ema.state_dict(),
+            "random": self._of_all_ranks(random_state()),
+            "epoch_random": self._of_all_ranks(self.epoch_random),
+            "epoch_generator": self.epoch_generator,
+        }
+        write_checkpoint(folder, self.step, state, keep_last, self.fabric.is_global_zero)
+        self.fabric.barrier()
+
+    def _of_all_ranks(self, mine: Any) -> list[Any]:
+        if self.fabric.world_size == 1:
+            return [mine]
+        every: list[Any] = [None] * self.fabric.world_size
+        torch.distributed.all_gather_object(every, mine)
+        return every
+
+    def read(self, folder: Path, loader: Iterable[Any], epochs: int) -> None:
+        """Go on from the newest sound checkpoint, where there is one."""
+        state = read_newest(folder)
+        if state is None:
+            return
+        self._check(state, folder.parent, epochs)
+        rank = self.fabric.global_rank
+        self._load(state)
+        for sum_, value in zip(self.sums, state["sums"][rank], strict=True):
+            sum_.copy_(value)
+        for name in ("epoch", "batch", "step", "seen", "best", "bad_epochs", "epoch_generator"):
+            setattr(self, name, state[name])
+        self.history.extend(state["history"])
+        jump = changed_length(self.schedule, state.get("num_steps"), self.num_steps)
+        if jump is not None:
+            self.history.notes.append(jump)
+        self.epoch_random = state["epoch_random"][rank]
+        random = state["random"][rank]
+        if self.batch and not can_resume_inside(loader):
+            self.history.notes.append("an iterable data set resumes at the start of its epoch")
+            self.begin_epoch()
+            random = self.epoch_random
+        self.history.notes.append(f"resumed at epoch {self.epoch + 1}, step {self.step}")
+        restore_random_state(*random)
+
+    def _check(self, state: dict[str, Any], folder: Path, epochs: int) -> None:
+        """Can this run go on from that checkpoint? Nothing is changed yet."""
+        if len(state["random"]) != self.fabric.world_size:
+            raise ValueError(
+                f"the run in {folder} had {len(state['random'])} processes, this one has "
+                f"{self.fabric.world_size}: resume it with the same number"
+            )
+        check_length(self.schedule, state["schedule"], epochs, str(folder))
+
+    def _load(self, state: dict[str, Any]) -> None:
+        mine = self.model.state_dict()
+        self.model.load_state_dict(
+            {name: load_like(mine[name], value) for name, value in state["model"].items()}
+        )
+        self.optimizer.load_state_dict(optimizer_state(state["optimizer"], self.optimizer))
+        for part, stored in ((self.schedule, "schedule"), (self.warmup, "warmup"), (self.ema, "ema")):
+            if part is not None and state[stored] is not None:
+                part.load_state_dict(state[stored])
+
+
+def _make_optimizer(model: BayesianModule, options: Options) -> torch.optim.Optimizer:
+    if options.optimizer is None:
+        return model.optimizer(lr=options.lr)
+    if isinstance(options.optimizer, torch.optim.Optimizer):
+        return options.optimizer
+    return options.optimizer(model.parameters())
