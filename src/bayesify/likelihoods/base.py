@@ -62,8 +62,8 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def match_real(output: Tensor, target: Tensor, values: bool) -> Tensor:
-    """A real target in the shape and dtype of `output`; with `values` it must be finite."""
-    target = match_shape(output, target).to(output.dtype)
+    """A real target in the shape of `output`, at least in float32; with `values` it must be finite."""
+    target = match_shape(output, target).to(torch.promote_types(output.dtype, torch.float32))
     if values and not target.isfinite().all():
         raise ValueError(f"target holds NaN or infinite values (shape {tuple(target.shape)})")
     return target

@@ -37,7 +37,7 @@ class Normal(Likelihood):
         return match_real(output, target, values)
 
     def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
-        z = (target - output) / self.std
+        z = (target - at_least_float32(output)) / self.std
         return sum_over_example(-0.5 * z.square() - self.log_std - 0.5 * math.log(2 * math.pi))
 
     def summarize(self, output: Tensor) -> tuple[Tensor, Tensor]:
