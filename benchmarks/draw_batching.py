@@ -9,6 +9,7 @@ On a CPU the times are CPU seconds of one thread, so that other work on the mach
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -41,7 +42,9 @@ def seconds(function: Callable[[], object], device: str) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--nets", nargs="+", default=list(NETS), choices=list(NETS))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32, 128])
@@ -58,7 +61,8 @@ def main() -> None:
         for batch in a.batches:
             x = torch.randn(batch, *shape, device=a.device)
             at_once, one_by_one = (
-                seconds(lambda b=b: model.predict(x, num_draws=a.draws, batched=b), a.device) for b in (True, False)
+                seconds(partial(model.predict, x, num_draws=a.draws, batched=batched), a.device)
+                for batched in (True, False)
             )
             chosen = at_once if _chunk(model, Call((x,), {}), a.draws, None) > 1 else one_by_one
             rows.append(

@@ -41,7 +41,7 @@ class Heteroscedastic(Likelihood):
         return match_real(mean, target, values)
 
     def log_prob(self, output: Any, target: Tensor) -> Tensor:
-        mean, log_var = self.heads(output)
+        mean, log_var = (at_least_float32(head) for head in self.heads(output))
         squared = (target - mean).square() * (-log_var).exp()
         return sum_over_example(-0.5 * (squared + log_var + math.log(2 * math.pi)))
 
