@@ -309,3 +309,16 @@ def test_a_warm_up_longer_than_the_run_leaves_the_full_weight() -> None:
     made = model("mc_vi")
     quick(model=made, kl_warmup=8)
     assert made.kl_weight == 1.0
+
+
+def test_a_compiled_run_checks_its_first_batch_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "bayesify.engine.loop.compile_model", lambda m, fabric: torch.compile(m, backend="aot_eager")
+    )
+    net = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    made = bf.bayesify(net, bf.MonteCarloVI(), num_data=96)
+    x, y = torch.randn(32, 6), torch.randint(2, (32,))
+    bf.fit(made, [(x, y)] * 3, epochs=1, compile=True, progress=False, seed=0)
+    assert net[1].num_batches_tracked == 3
+    with pytest.raises(ValueError, match=r"classes 2 to 2, but the network has 2 outputs"):
+        bf.fit(made, [(x, torch.full((32,), 2))], epochs=1, compile=True, progress=False)

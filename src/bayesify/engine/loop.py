@@ -64,6 +64,7 @@ class Loop:
         self.direct = self.fabric.world_size == 1 and self.o.precision in ("32-true", "bf16-mixed")
         if self.direct:
             self.fabric.to_device(self.model)
+        self.unchecked = compiled  # compiled code has no checks that read values
         self.module = compile_model(self.model, self.fabric) if compiled else self.model
         if not self.direct:
             self.module = self.fabric.setup_module(self.module, move_to_device=True)
@@ -135,6 +136,8 @@ class Loop:
         for i, batch in enumerate(group):
             batch = to_device(batch, self.fabric.device)
             x, y = inputs_of(batch), target_of(batch)
+            if self.unchecked:
+                self._check(x, y)
             loss = self._forward_backward(x, y, len(group), last=i == len(group) - 1)
             this = self.state.add(loss, len(y))
             total = this if total is None else total + this
@@ -146,6 +149,16 @@ class Loop:
         self.state.after_step()
         if self.progress.due():
             self._show()
+
+    def _check(self, x: Any, y: Tensor) -> None:
+        """The first batch of a compiled run, once through the model as it is, with all its checks; no trace is left."""
+        self.unchecked = False
+        buffers = [buffer.clone() for buffer in self.model.buffers()]
+        devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
+        with torch.no_grad(), torch.random.fork_rng(devices), self.fabric.autocast():
+            self.model(x, target=y)
+        for buffer, old in zip(self.model.buffers(), buffers, strict=True):
+            buffer.copy_(old)
 
     def _forward_backward(self, x: Any, y: Tensor, parts: int, last: bool) -> Loss:
         if self.direct:
