@@ -1,20 +1,16 @@
 """Going through a loader, from the start of an epoch or from the middle of one."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
 
-@runtime_checkable
-class Seekable(Protocol):
-    """A loader that can begin anywhere, such as `bayesify.data.Loader`."""
-
-    def set_epoch(self, epoch: int) -> None: ...
-
-    def start_at(self, batch_index: int) -> None: ...
+def can_jump(loader: Any) -> bool:
+    """Can the loader begin anywhere, as `bayesify.data.Loader` does? Wrappers that pass attributes on count, too."""
+    return hasattr(loader, "set_epoch") and hasattr(loader, "start_at")
 
 
 def can_resume_inside(loader: Any) -> bool:
@@ -22,13 +18,13 @@ def can_resume_inside(loader: Any) -> bool:
     return not (isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset))
 
 
-def batches(loader: Iterable[Any], epoch: int, start: int, end: int | None = None) -> Iterator[Any]:
+def batches(loader: Any, epoch: int, start: int, end: int | None = None) -> Iterator[Any]:
     """The batches of one epoch from batch `start` on; of a stream up to batch `end`.
 
-    A seekable loader jumps there. Any other is read and thrown away up to there, so the caller must
+    A loader that can jump does. Any other is read and thrown away up to there, so the caller must
     have restored the random state of the epoch's start, and restores the present one afterwards.
     """
-    if isinstance(loader, Seekable):
+    if can_jump(loader):
         loader.set_epoch(epoch)
         loader.start_at(start)
         return iter(loader)
