@@ -26,6 +26,10 @@ METHODS: dict[str, Callable[[], Method]] = {
     "mc_vi, draw": lambda: bf.MonteCarloVI(),
     "mc_vi, local": lambda: bf.MonteCarloVI(sampling="local"),
     "mc_vi, flipout": lambda: bf.MonteCarloVI(sampling="flipout"),
+    "vdp": lambda: bf.DensityPropagation(),
+    "vdp, first order": lambda: bf.DensityPropagation(activation="first_order"),
+    "vdp, one variance per row": lambda: bf.DensityPropagation(variance="row"),
+    "vdp, float32 variances": lambda: bf.DensityPropagation(half_variance=False),
 }
 
 

@@ -194,3 +194,36 @@ def test_targets_that_do_not_fit_are_refused_in_words(target: Tensor) -> None:
     model = ensemble(nn.Linear(4, 3), "categorical")
     with pytest.raises(ValueError, match="target"):
         bf.evaluate(model, [(torch.randn(2, 4), target)])
+
+
+# -- out of distribution ------------------------------------------------------------------------------
+def test_other_inputs_are_told_apart_by_entropy() -> None:
+    x, y = data(load_digits)
+    model = ensemble(nn.Linear(64, 10), "categorical")
+    others = torch.randn(30, 64)
+    result = bf.evaluate(model, loader(x, y), ood=[others[:20], others[20:]])
+    inside, outside = model.predict(x).entropy, model.predict(others).entropy
+    for name in ("auroc", "aupr", "fpr95"):
+        assert result[name] == pytest.approx(float(metrics.METRICS[name](inside, outside)), abs=1e-6)
+    named = bf.evaluate(model, loader(x, y), ood={"noise": [(others, torch.zeros(30))]})
+    assert named["noise/auroc"] == pytest.approx(result["auroc"], abs=1e-6)
+
+
+def test_other_inputs_of_a_regression_are_refused() -> None:
+    model = ensemble(nn.Linear(10, 1), "normal")
+    with pytest.raises(ValueError, match="ood= is for classification"):
+        bf.evaluate(model, [], ood=[torch.randn(3, 10)])
+    with pytest.raises(ValueError, match="the ood loader is empty"):
+        bf.evaluate(token_model(), [(torch.randn(2, 5, 4), torch.zeros(2, 5).long())], ood=[])
+
+
+def test_crps_and_calibration_of_a_regression() -> None:
+    x, y = torch.randn(30, 3), torch.randn(30, 1)
+    model = ensemble(nn.Linear(3, 1), bf.likelihood("normal", std=0.5))
+    result = bf.evaluate(model, loader(x, y))
+    means, variances = model.predict(x, keep_samples=True).kept
+    assert result["crps"] == pytest.approx(float(metrics.crps(means, variances, y)), rel=1e-6)
+    level = metrics.quantile_levels(means, variances, y)
+    assert result["calibration_error"] == pytest.approx(float(metrics.calibration_error(level)), abs=1e-6)
+    low, high = model.predict(x, keep_samples=True).interval(0.9)
+    assert result["coverage90"] == pytest.approx(float(metrics.interval_coverage(low, high, y)), abs=1e-6)

@@ -20,6 +20,11 @@ SAYS = {
     "04_fit_and_resume": r"equal to a run that was never stopped: True",
     "05_regression_uncertainty": r"beside it: ([2-9]|1\.[5-9])",
     "06_members_in_parallel": r"ensemble of 4: accuracy 0\.9",
+    "07_ensemble_patching": r"folded: Sequential, accuracy 0\.9",
+    "07_function_prior": r"components have [3-4]\.\d times the steps",
+    "08_density_propagation": r"accuracy 0\.9[\s\S]*-6 dB[ .0-9]* 0\.[12]\d\d\n",
+    "10_variance_network": r"deterministic accuracy 0\.[01].*\n.*\nensemble      accuracy 0\.9",
+    "09_thermostat_mcmc": r"R-hat of the outputs: (0\.9|1\.[01])\d? .*\nboth chains: 40 draws",
 }
 
 

@@ -1,13 +1,28 @@
 """bayesify: one line makes any PyTorch network Bayesian."""
 
-from bayesify import likelihoods, moments, samplers
+from bayesify import attacks, compress, diagnostics, likelihoods, moments, samplers
+from bayesify.chains import sample_chains
+from bayesify.diagnostics.variance import zero_mean
 from bayesify.divergences import kl
 from bayesify.engine import History, fit, fit_members
 from bayesify.evaluation import evaluate
 from bayesify.families import family
+from bayesify.graphs import graph_size
+from bayesify.inference import inference_modes
 from bayesify.likelihoods import likelihood
 from bayesify.merging import merge
-from bayesify.methods import DeepEnsemble, MonteCarloVI, Point
+from bayesify.methods import (
+    DeepEnsemble,
+    DensityPropagation,
+    EnsemblePatching,
+    MCDropout,
+    MonteCarloVI,
+    Point,
+    SparseVariationalDropout,
+    ThermostatMCMC,
+    VarianceNetwork,
+    VariationalDropout,
+)
 from bayesify.module import BayesianModule, bayesify
 from bayesify.moments import Moments
 from bayesify.objectives import KLWarmup, Loss
@@ -21,18 +36,30 @@ __version__ = "0.1.0"
 __all__ = [
     "BayesianModule",
     "DeepEnsemble",
+    "DensityPropagation",
+    "EnsemblePatching",
     "History",
     "KLWarmup",
     "Loss",
+    "MCDropout",
     "Moments",
     "MonteCarloVI",
     "Point",
     "Predictive",
+    "SparseVariationalDropout",
+    "ThermostatMCMC",
+    "VarianceNetwork",
+    "VariationalDropout",
+    "attacks",
     "bayesify",
+    "compress",
+    "diagnostics",
     "evaluate",
     "fit",
     "fit_members",
     "family",
+    "graph_size",
+    "inference_modes",
     "kl",
     "likelihood",
     "likelihoods",
@@ -40,7 +67,9 @@ __all__ = [
     "merge",
     "moments",
     "prior",
+    "sample_chains",
     "samplers",
     "save",
     "where",
+    "zero_mean",
 ]

@@ -1,6 +1,6 @@
 """bf.evaluate: a model's predictions on a data set as a dictionary of conventional metrics."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -8,7 +8,16 @@ from torch import Generator, Tensor
 
 from bayesify import metrics
 from bayesify.batches import inputs_of, target_of, to_device
+from bayesify.metrics import ClassificationTally
 from bayesify.predictive import Predictive
+
+#: uncertainties of a prediction that tell unknown inputs from known ones; larger is less certain
+SCORES: dict[str, Callable[[Predictive], Tensor]] = {
+    "entropy": lambda p: p.entropy,
+    "mutual_information": lambda p: p.mutual_information,
+    "confidence": lambda p: 1 - p.confidence,
+    "agreement": lambda p: 1 - p.agreement,
+}
 
 
 def evaluate(
@@ -17,63 +26,145 @@ def evaluate(
     num_draws: int = 20,
     num_bins: int = 15,
     generator: Generator | None = None,
+    *,
+    ood: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
 ) -> dict[str, float]:
     """Metrics of `model` over `loader`, which gives (input, target) pairs or dicts with "labels".
 
-    Classification: accuracy, nll, brier, ece and mce (`num_bins` equal-width bins), and the means of
-    entropy, epistemic uncertainty and confidence; with several positions per example, over the positions
-    that are not ignored. Regression: rmse, nll (mixture over draws, per example), mean std.
+    Classification: accuracy (top 5 too for more than ten classes), nll, brier; ece, mce, adaptive_ece and
+    classwise_ece over `num_bins` bins; aurc; the means of confidence, entropy, epistemic uncertainty and
+    disagreement. With several positions per example, over the positions that are not ignored.
+    Regression: rmse, nll (mixture over draws, per example), crps, calibration_error, mean std.
+
+    ood: inputs of another kind (or several sets of them by name): adds auroc, aupr and fpr95 of the
+    entropy, out of distribution positive; of named sets as "name/auroc".
     """
+    if model.likelihood.task == "regression":
+        if ood is not None:
+            raise ValueError("ood= is for classification: a regression has no score of unknown inputs here")
+        return _regression(model, loader, num_draws, generator)
+    tally, num_data = tally_of(model, loader, num_draws, num_bins, generator)
+    values = tally.values()
+    result = {
+        **tally.metrics(),
+        "entropy": float(values["entropy"].double().mean()),
+        "epistemic": float(values["epistemic"].double().mean()),
+        "num_bins": float(num_bins),
+        "num_data": float(num_data),
+    }
+    sets = ood if isinstance(ood, Mapping) else {} if ood is None else {"": ood}
+    for name, others in sets.items():
+        scores = scores_of(model, others, num_draws, generator)["entropy"]
+        found = {key: metrics.METRICS[key](values["entropy"], scores) for key in ("auroc", "aupr", "fpr95")}
+        result |= {f"{name}/{key}" if name else key: float(value) for key, value in found.items()}
+    return result
+
+
+def tally_of(
+    model: Any, loader: Iterable[Any], num_draws: int, num_bins: int = 15, generator: Generator | None = None
+) -> tuple[ClassificationTally, int]:
+    """The tally of a classifier over a loader, and the number of examples."""
     device = next(model.parameters()).device
-    regression = model.likelihood.task == "regression"
-    parts: list[dict[str, Tensor]] = []
-    num_data = 0
+    tally, num_data = ClassificationTally(num_bins), 0
     for batch in loader:
         target = to_device(target_of(batch), device)
+        prediction = model.predict(to_device(inputs_of(batch), device), num_draws, generator=generator)
+        add_prediction(tally, prediction, target)
         num_data += len(target)
+    if num_data == 0:
+        raise ValueError("the loader is empty: nothing to evaluate")
+    if len(tally) == 0:
+        raise ValueError("every target is ignored: nothing to evaluate")
+    return tally, num_data
+
+
+def add_prediction(tally: ClassificationTally, prediction: Predictive, target: Tensor) -> None:
+    """Every counted position of a batch: (positions, classes) with targets and uncertainties."""
+    target, counted = counted_targets(prediction, target)
+    if not counted.any():
+        return
+    extra = {"entropy": prediction.entropy, "epistemic": prediction.epistemic}
+    tally.add(
+        by_class(prediction, prediction.mean)[counted],
+        target[counted],
+        None if prediction.votes is None else by_class(prediction, prediction.votes)[counted],
+        prediction.num_draws,
+        **{key: value.reshape(-1)[counted] for key, value in extra.items()},
+    )
+
+
+def counted_targets(prediction: Predictive, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Class indices (positions,), and which of them count."""
+    target = prediction.likelihood.check(prediction.mean, target, values=True)
+    binary = prediction.likelihood.name == "bernoulli"
+    if binary and not torch.equal(target, target.round()):
+        raise ValueError("target holds probabilities: evaluate needs labels, 0 or 1")
+    if not binary and target.is_floating_point():
+        raise ValueError("target holds class probabilities: evaluate needs class indices (target.argmax(1))")
+    target = target.reshape(-1).long()
+    ignored = getattr(prediction.likelihood, "ignore_index", None)
+    return target, torch.ones_like(target, dtype=torch.bool) if ignored is None else target != ignored
+
+
+def by_class(prediction: Predictive, values: Tensor) -> Tensor:
+    """(positions, classes): of a bernoulli the classes 0 and 1."""
+    if prediction.likelihood.name == "bernoulli":
+        return torch.stack([1 - values, values], -1).reshape(-1, 2)
+    return values.movedim(prediction._class_dim, -1).flatten(0, -2)
+
+
+def scores_of(
+    model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None = None
+) -> dict[str, Tensor]:
+    """name of a score -> one number per input of `loader`; targets, if any, are not looked at."""
+    device = next(model.parameters()).device
+    parts: list[dict[str, Tensor]] = []
+    for batch in loader:
         x = to_device(inputs_of(batch), device)
-        prediction = model.predict(x, num_draws, keep_samples=regression, generator=generator)
-        part = _real(prediction, target) if regression else _classes(prediction, target)
-        parts.append({key: value.cpu() for key, value in part.items()})
+        prediction = model.predict(x, num_draws, generator=generator)
+        parts.append({name: score(prediction).flatten().cpu() for name, score in SCORES.items()})
+    if not parts:
+        raise ValueError("the ood loader is empty: nothing to compare with")
+    return {name: torch.cat([part[name] for part in parts]) for name in SCORES}
+
+
+def _regression(
+    model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None
+) -> dict[str, float]:
+    parts: list[dict[str, Tensor]] = []
+    device = next(model.parameters()).device
+    for batch in loader:
+        target = to_device(target_of(batch), device)
+        x = to_device(inputs_of(batch), device)
+        prediction = model.predict(x, num_draws, keep_samples=True, generator=generator)
+        parts.append({key: value.cpu() for key, value in _real(prediction, target).items()})
     if not parts:
         raise ValueError("the loader is empty: nothing to evaluate")
     joined = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
-    mean, target = joined.pop("mean"), joined.pop("target")
-    result = {key: float(value.double().mean()) for key, value in joined.items()}
-    if regression:
-        return {"rmse": float(metrics.rmse(mean, target)), **result, "num_data": float(num_data)}
-    if not len(target):
-        raise ValueError("every target is ignored: nothing to evaluate")
-    quality = {name: float(metrics.METRICS[name](mean, target)) for name in ("accuracy", "nll", "brier")}
-    calibration = {name: float(metrics.METRICS[name](mean, target, num_bins)) for name in ("ece", "mce")}
-    counts = {"num_bins": float(num_bins), "num_data": float(num_data)}
-    return {**quality, **calibration, **result, **counts}
+    mean, target, level = joined.pop("mean"), joined.pop("target"), joined.pop("level")
+    return {
+        "rmse": float(metrics.rmse(mean, target)),
+        **{key: float(value.double().mean()) for key, value in joined.items()},
+        "calibration_error": float(metrics.calibration_error(level)),
+        "num_data": float(len(target)),
+    }
 
 
 def _real(prediction: Predictive, target: Tensor) -> dict[str, Tensor]:
+    """Per example of a batch: mean, target, nll, crps, std and the level of the target."""
     mean = prediction.mean
     nll = -prediction.log_prob(target)
-    return {"mean": mean, "target": target.reshape(mean.shape), "nll": nll, "std": prediction.std.flatten()}
-
-
-def _classes(prediction: Predictive, target: Tensor) -> dict[str, Tensor]:
-    """Every counted position of a batch: probabilities (positions, classes), targets and uncertainties."""
-    target = prediction.likelihood.check(prediction.mean, target, values=True)
-    if prediction.likelihood.name == "bernoulli":
-        if not torch.equal(target, target.round()):
-            raise ValueError("target holds probabilities: evaluate needs labels, 0 or 1")
-        probs = torch.stack([1 - prediction.mean, prediction.mean], -1).reshape(-1, 2)
-    elif target.is_floating_point():
-        raise ValueError("target holds class probabilities: evaluate needs class indices (target.argmax(1))")
-    else:
-        probs = prediction.mean.movedim(prediction._class_dim, -1).flatten(0, -2)
-    target = target.reshape(-1).long()
-    ignored = getattr(prediction.likelihood, "ignore_index", None)
-    counted = torch.ones_like(target, dtype=torch.bool) if ignored is None else target != ignored
-    numbers = {
-        "entropy": prediction.entropy,
-        "epistemic": prediction.epistemic,
-        "confidence": prediction.confidence,
+    target = target.reshape(mean.shape)
+    assert prediction.kept is not None
+    means, variances = prediction.kept
+    level = metrics.quantile_levels(means, variances, target)
+    inside = (level >= 0.05) & (level <= 0.95)
+    return {
+        "mean": mean,
+        "target": target,
+        "nll": nll,
+        "crps": metrics.crps_each(means, variances, target).flatten(),
+        "coverage90": inside.double().flatten(),
+        "std": prediction.std.flatten(),
+        "level": level.flatten(),
     }
-    positions = {key: value.reshape(-1)[counted] for key, value in numbers.items()}
-    return {"mean": probs[counted], "target": target[counted], **positions}

@@ -16,7 +16,7 @@ from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import Method
 from bayesify.methods import method as make_method
-from bayesify.moments import Moments
+from bayesify.moments import Gaussian, Moments
 from bayesify.objectives import Loss, elbo
 from bayesify.posteriors import Call, Posterior, pick_member, without_guards
 from bayesify.prediction import predict
@@ -162,6 +162,27 @@ class BayesianModule(nn.Module):
             self._whole("mean_net")
             return self._copy(0, self.posterior.mean(self.net))
 
+    def member(self, index: Any = 0) -> nn.Module:
+        """One member of an ensemble as a plain network (a detached copy).
+
+        index: the number of the member; of a patched network also one number per patched layer, or a dict
+               layer -> number (layers left out: 0)
+        """
+        with self._locked(), torch.no_grad():
+            self._whole("member")
+            return self._copy(*self.posterior.member(self.net, index))
+
+    def fold(self) -> nn.Module:
+        """A patched network with the average of its components in their place, as a plain copy."""
+        with self._locked(), torch.no_grad():
+            self._whole("fold")
+            return self._copy(0, self.posterior.fold(self.net))
+
+    def collect(self) -> None:
+        """Keep the present weights as a draw of the chain (`bf.ThermostatMCMC`), in a loop of one's own."""
+        with self._locked():
+            self.posterior.collect()
+
     def optimizer(self, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
         """The method's own optimiser over all parameters; any other torch optimiser works too."""
         return self.method.optimizer(self, lr=lr, **options)
@@ -194,7 +215,7 @@ class BayesianModule(nn.Module):
         """The prediction in what the network returned."""
         if self.output is not None:
             return self.output(output)
-        if isinstance(output, Tensor | Moments):
+        if isinstance(output, Tensor | Moments | Gaussian):
             return output
         logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
         if logits is not None:
@@ -224,10 +245,11 @@ class BayesianModule(nn.Module):
         for member in range(members):
             for i in range(num_draws):
                 output = self.pick(self._run(call, member, kl_terms if i == 0 else None))
-                nlls.append(self.likelihood.nll(output, target, sample_weight, values=values))
+                nlls.append(self.method.nll(self.likelihood, output, target, sample_weight, values))
         nll = nlls[0] if len(nlls) == 1 else torch.stack(nlls).mean()
         kl = kl_terms[0] if len(kl_terms) == 1 else torch.stack(kl_terms).sum() / members
-        loss = elbo(nll, kl, self.num_data or 1, self.kl_weight)
+        num_data = 1 if self.posterior.penalty else self.num_data or 1
+        loss = elbo(nll, kl, num_data, self.kl_weight)
         if values:
             check_finite_loss(loss, call, self)
         return loss
@@ -242,11 +264,8 @@ class BayesianModule(nn.Module):
 
     def _copy(self, member: int, weights: dict[str, Tensor]) -> nn.Module:
         net = without_guards(copy.deepcopy(self.posterior.nets(self.net)[member]))
-        parameters = dict(net.named_parameters())
         with torch.no_grad():
-            for name, value in weights.items():
-                parameters[name].copy_(value)
-        return net
+            return self.posterior.install(net, weights)
 
     def _locked(self) -> Any:
         """Swapping weights is not thread-safe; compiled code cannot hold a lock and does not swap."""

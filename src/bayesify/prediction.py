@@ -12,10 +12,11 @@ from torch.utils import _pytree as pytree
 
 from bayesify.batches import as_arguments, inputs_of, to_device
 from bayesify.families import standard_normal
-from bayesify.moments import Moments
+from bayesify.moments import Gaussian
 from bayesify.passes.stacked import ConvAsMatmul
 from bayesify.posteriors import Call
 from bayesify.predictive import Accumulator, Predictive, concatenate
+from bayesify.weights.prefix import Prefix
 from bayesify.weights.slots import is_sharded_unit
 
 VMAP_NUMBERS = 2**28  # at most this many weights of stacked draws at once
@@ -86,25 +87,29 @@ def outputs(
         for _ in range(num_draws):
             yield _one_more(model.pick(model(call.args, generator=call.generator, **call.kwargs)))
         return
+    if posterior.predicts_by_pass:
+        for _ in range(num_draws):
+            yield _one_more(model.pick(posterior.run(net, call, member)))
+        return
     chunk = _chunk(model, call, num_draws, batched, compile)
-    done = 0
-    while done < num_draws:
-        n = min(chunk, num_draws - done)
-        done += n
-        if compile:
-            result = _compiled(model, member, n)(call.args, dict(call.kwargs))
+    if compile:
+        for start in range(0, num_draws, chunk):
+            result = _compiled(model, member, min(chunk, num_draws - start))(call.args, dict(call.kwargs))
             yield pytree.tree_map(
                 torch.clone, result
             )  # a CUDA graph writes its next result to the same place
-            continue
-        weights = posterior.draw(member, n, call.generator)
-        stacked = _vmapped(model, call, member, weights) if n > 1 else None
-        if stacked is not None:
-            yield stacked
-            continue
-        for i in range(n):
-            one = {name: value[i] for name, value in weights.items()}
-            yield _one_more(model.pick(posterior.run_draw(net, call, one, member)))
+        return
+    with Prefix(posterior.nets(net)[member], [w.name for w in model.selection.random]) as prefix:
+        for n, weights in posterior.stream(member, num_draws, chunk, call.generator):
+            stacked = _vmapped(model, call, member, weights) if n > 1 else None
+            if stacked is not None:
+                yield stacked
+                continue
+            for i in range(n):
+                one = {name: value[i] for name, value in weights.items()}
+                with prefix.one_pass(one.values()):
+                    output = posterior.run_draw(net, call, one, member)
+                yield _one_more(model.pick(output))
 
 
 def _one_more(output: Any) -> Any:
@@ -157,11 +162,35 @@ def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None, compile
     return fit if small else 1
 
 
-def _from_moments(moments: Moments, num_draws: int, generator: Generator | None) -> Iterable[Tensor]:
+def _from_moments(output: Any, num_draws: int, generator: Generator | None) -> Iterable[Any]:
     """Draws of the output itself: one pass of the network, whatever the number of draws."""
-    for _ in range(num_draws):
-        noise = standard_normal((1, *moments.mean.shape), moments.mean, generator)
-        yield moments.mean + moments.var.clamp_min(0).sqrt() * noise
+    if type(output) in (tuple, list):  # several heads
+        yield from zip(*(_from_moments(head, num_draws, generator) for head in output), strict=True)
+        return
+    most = max(2, JOINED_NUMBERS // max(output.mean.numel(), 1))
+    for start in range(0, num_draws, most):
+        noise = _matched_noise(min(most, num_draws - start), output.mean, generator)
+        if isinstance(output, Gaussian):
+            yield _correlated(output, noise)
+        else:
+            yield output.mean + output.var.clamp_min(0).sqrt() * noise
+
+
+def _matched_noise(n: int, like: Tensor, generator: Generator | None) -> Tensor:
+    """Normal noise (n, *shape) whose mean and variance over the n draws are exactly 0 and 1 (n > 1)."""
+    noise = standard_normal((n, *like.shape), like, generator)
+    if n == 1:
+        return noise
+    noise = noise - noise.mean(0)
+    return noise / noise.square().mean(0).sqrt()
+
+
+def _correlated(output: Gaussian, noise: Tensor) -> Tensor:
+    """mean + root·noise with root·rootᵀ = cov, by eigenvalues: a covariance may lack full rank."""
+    values, vectors = torch.linalg.eigh(output.cov)
+    root = vectors * values.clamp_min(0).sqrt()[..., None, :]
+    moved = torch.einsum("bij,sbj->sbi", root, noise.flatten(2))
+    return output.mean + moved.view(noise.shape)
 
 
 # -- compiled prediction --------------------------------------------------------------------------------

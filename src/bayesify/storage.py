@@ -26,7 +26,8 @@ def save(model: BayesianModule, path: str | Path) -> None:
     """
     if not isinstance(model, BayesianModule):
         raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned")
-    tensors = {name: _whole(name, value) for name, value in model.state_dict().items()}
+    extra = {f"posterior.{name}": value for name, value in model.posterior.extra_tensors().items()}
+    tensors = {name: _whole(name, value) for name, value in {**model.state_dict(), **extra}.items()}
     if torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
         return
     write_tensors(Path(path), tensors, header_of(model))
@@ -63,6 +64,7 @@ def load(
         model = bayesify(
             net, made, likelihood(**_named(header["likelihood"])), header["num_data"], output=output
         )
+    model.posterior.make_room(_inside(tensors, "posterior."))
     try:
         _compare(path, "model", model.state_dict(), tensors)
     except ValueError:

@@ -17,6 +17,7 @@ REGISTRIES = {
     "nets": ("bayesify.nets", "NETS"),
     "data": ("bayesify.data", "DATA"),
     "metrics": ("bayesify.metrics", "METRICS"),
+    "corruptions": ("bayesify.corruptions", "CORRUPTIONS"),
     "schedules": ("bayesify.engine.schedules", "SCHEDULES"),
 }
 

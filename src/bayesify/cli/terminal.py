@@ -10,23 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-#: name -> what the number says; a metric that is not listed is shown without words
-MEANINGS = {
-    "accuracy": "share of right answers",
-    "rmse": "root mean squared error, in the target's units",
-    "nll": "mean −log p(target): smaller is better",
-    "brier": "squared distance to the right answer, 0 to 2",
-    "ece": "mean gap between confidence and accuracy",
-    "mce": "largest gap between confidence and accuracy",
-    "num_bins": "bins of confidence in ece and mce",
-    "std": "mean predicted std, in the target's units",
-    "entropy": "mean uncertainty of the predictions, in nats",
-    "epistemic": "part of it from the draws' disagreement, in nats",
-    "confidence": "mean probability of the predicted class",
-    "num_data": "examples",
-}
-PERCENT = ("accuracy", "ece", "mce", "confidence")
-COUNTS = ("num_bins", "num_data")
+from bayesify.metrics.facts import fact, written
 
 
 def output() -> Console:
@@ -69,7 +53,7 @@ def metrics_table(title: str, metrics: Mapping[str, Any], caption: str = "") -> 
     """One row per metric: its name, its value and what it says."""
     made = table({"metric": "left", "value": "right", "meaning": "left"})
     for name, value in metrics.items():
-        made.add_row(name, number(name, value), MEANINGS.get(name, ""))
+        made.add_row(name, number(name, value), fact(name).meaning)
     return titled(title, made, caption)
 
 
@@ -93,10 +77,7 @@ def number(name: str, value: Any) -> str:
     """A metric as a person reads it."""
     if isinstance(value, str) or value is None:
         return str(value)
-    plain = name.removeprefix("val_")
-    if plain in COUNTS:
-        return f"{value:,.0f}"
-    return f"{100 * value:.2f} %" if plain in PERCENT else f"{value:.4g}"
+    return written(name, value)
 
 
 def counted(count: int, noun: str) -> str:

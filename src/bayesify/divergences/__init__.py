@@ -1,24 +1,39 @@
-"""KL(q ‖ p) by several estimators behind one function."""
+"""KL(q ‖ p) by several estimators behind one function. Adding one: a file here and a line in ESTIMATORS."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from bayesify.divergences.exact import ALL, EXACT
-from bayesify.families import Family, RandomTensor, inside_functorch
+from bayesify.divergences.direct import accumulate_gradients, direct
+from bayesify.divergences.exact import EXACT, exact
+from bayesify.divergences.log_uniform import kl_to_log_uniform
+from bayesify.divergences.repar import repar
+from bayesify.divergences.statistics import Draws
+from bayesify.divergences.stream import stream
+from bayesify.divergences.support import Pair, best_estimator, check_method, check_pair, support
+from bayesify.divergences.taylor import check_taylor, taylor
+from bayesify.divergences.together import TOGETHER
+from bayesify.divergences.tuples import Parameterization, of_feature, of_kl, of_prior, prior_of
+from bayesify.families import Family, RandomTensor
 from bayesify.names import lookup
 from bayesify.priors import Prior
 
 
-def _exact(q: Family, p: Prior, num_draws: int, generator: Generator | None) -> Tensor:
-    pair = (type(q), type(p))
-    if pair not in EXACT:
-        raise ValueError(f"no exact KL between the {q.name} family and the {p.name} prior")
-    return EXACT[pair](q, p)
+def auto(q: Family, p: Prior, draws: Draws) -> Tensor:
+    """The best that the pair has: exact, else repar, else stream."""
+    return ESTIMATORS[best_estimator(q, p)](q, p, draws)
 
 
-ESTIMATORS = {"auto": _exact, "exact": _exact}
+ESTIMATORS: dict[str, Callable[..., Tensor]] = {
+    "auto": auto,
+    "exact": exact,
+    "repar": repar,
+    "stream": stream,
+    "taylor": taylor,
+    "direct": direct,
+}
 
 
 def kl(
@@ -27,13 +42,32 @@ def kl(
     estimator: str = "auto",
     num_draws: int = 1000,
     generator: Generator | None = None,
+    noise: Tensor | None = None,
+    **options: Any,
 ) -> Tensor:
     """KL(q ‖ p) summed over all entries of the tensor: a scalar with gradients.
 
-    `exact`: the closed form. `auto`: the best available.
+    estimator:
+        exact   no draws: every statistic is replaced by its expectation, or a closed form of the pair
+        repar   `num_draws` draws through the parameterization tuple; graph and memory do not depend on their number,
+                and neither does the time where the family draws the statistics at once
+        stream  `num_draws` draws of any differentiable log-density; memory does not depend on their number
+        taylor  `repar` with a polynomial in place of log p; options `order` (4) and `about` ("mean" or a number)
+        direct  the plain estimator, whose graph grows with `num_draws`
+        auto    exact where it exists, else repar, else stream
+    noise: base noise (num_draws, *shape) to use instead of fresh draws; then E log q is the mean over it, too, and
+        repar, stream and direct agree.
     """
     distribution = q.distribution() if isinstance(q, RandomTensor) else q
-    return lookup(ESTIMATORS, estimator, "estimator")(distribution, p, num_draws, generator)
+    p = prior_of(distribution, p)
+    function = lookup(ESTIMATORS, estimator, "estimator")
+    check_options(estimator, options)
+    check_num_draws(num_draws)
+    if not torch.compiler.is_compiling():
+        check_pair(distribution, p, estimator)
+    if noise is not None:
+        num_draws = _check_noise(noise, distribution)
+    return function(distribution, p, Draws(num_draws, generator, noise), **options)
 
 
 def kl_all(
@@ -42,15 +76,61 @@ def kl_all(
     estimator: str = "auto",
     num_draws: int = 1000,
     generator: Generator | None = None,
+    **options: Any,
 ) -> Tensor:
-    """Σ_j KL(q_j ‖ p) over many tensors of one family, in few kernels where the pair has such a form."""
-    together = ALL.get((type(qs[0]), type(p)))
-    one_by_one = (
-        inside_functorch() or torch.compiler.is_compiling()
-    )  # the compiler fuses what is written plainly
-    if together is not None and estimator in ("auto", "exact") and not one_by_one:
-        return together(qs, p)
-    return torch.stack([kl(q, p, estimator, num_draws, generator) for q in qs]).sum()
+    """Σ_j KL(q_j ‖ p) over many tensors of one family, in few kernels where the pair has such a form.
+
+    It runs at every step and does not check the pair again: `check_pair` does, once.
+    """
+    check_num_draws(num_draws)
+    name = best_estimator(qs[0], p) if estimator == "auto" else estimator
+    draws = Draws(num_draws, generator)
+    at_once = TOGETHER.get((name, type(qs[0]), type(p)))
+    if at_once is not None:
+        return at_once(qs, p, draws)
+    function = lookup(ESTIMATORS, name, "estimator")
+    return torch.stack([function(q, p, draws, **options) for q in qs]).sum()
 
 
-__all__ = ["ESTIMATORS", "EXACT", "kl", "kl_all"]
+def check_num_draws(num_draws: int, argument: str = "num_draws") -> None:
+    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
+        raise ValueError(f"{argument}={num_draws!r} must be a positive whole number")
+
+
+def check_options(estimator: str, options: Mapping[str, Any]) -> None:
+    """Only `taylor` has options, `order` and `about`."""
+    known = ("order", "about") if estimator == "taylor" else ()
+    for name, value in options.items():
+        if name not in known:
+            choices = f"choose from {', '.join(known)}" if known else "it has none"
+            raise ValueError(f"{name}={value!r}: the estimator {estimator!r} has no such option; {choices}")
+    if estimator == "taylor":
+        check_taylor(**options)
+
+
+def _check_noise(noise: Tensor, q: Family) -> int:
+    if noise.shape[1:] != q.shape or noise.shape[0] == 0:
+        raise ValueError(
+            f"noise has shape {tuple(noise.shape)}, it must be (num_draws, *shape) with shape {tuple(q.shape)}"
+        )
+    return noise.shape[0]
+
+
+__all__ = [
+    "ESTIMATORS",
+    "EXACT",
+    "Pair",
+    "Parameterization",
+    "accumulate_gradients",
+    "check_method",
+    "check_num_draws",
+    "check_options",
+    "check_pair",
+    "kl",
+    "kl_all",
+    "kl_to_log_uniform",
+    "of_feature",
+    "of_kl",
+    "of_prior",
+    "support",
+]

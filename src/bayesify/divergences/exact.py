@@ -1,18 +1,95 @@
-"""Exact KL(q ‖ p) for the pairs that have one."""
+"""`exact`: the tuple with every statistic replaced by its expectation (M = ∞), and closed forms beyond the tuples."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bayesify import families, priors
+from bayesify.divergences.log_uniform import kl_to_log_uniform
+from bayesify.divergences.statistics import Draws, expected
+from bayesify.divergences.tuples import expand, of_terms
+from bayesify.families.base import Family
+from bayesify.families.log_location_scale import LogLocationScale
+from bayesify.features import Feature
+from bayesify.priors.base import Prior, Terms
 
+#: closed forms of pairs (family, prior), which come before the general way
 EXACT: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
 
 
-def exact(family: type, prior: type) -> Callable[[Callable], Callable]:
+def exact(q: Family, p: Prior, draws: Draws) -> Tensor:
+    """KL(q ‖ p) without Monte Carlo."""
+    closed = _closed(q, p)
+    if closed is not None:
+        return closed(q, p)
+    cross = expected_log_prob(q, p)
+    if cross is None:
+        raise ValueError(
+            f"there is no closed form of the KL between the {q.name} family and the {p.name} prior: "
+            f"use estimator='auto'"
+        )
+    return q.neg_entropy() - cross
+
+
+def expected_log_prob(q: Family, p: Prior) -> Tensor | None:
+    """E log p(w), summed over the tensor, with gradients; None where one of its features has no closed form."""
+    terms = p.terms() if p.independent else None
+    if terms is None:
+        return None
+    magnitude = p.lower >= 0
+    inside = {f: c for f, c in terms.coefficients.items() if expand(q, f, magnitude) is not None}
+    tuple_ = of_terms(q, Terms(terms.constant, inside), magnitude)
+    assert tuple_ is not None
+    means = expected(q, [*tuple_.statistics, *tuple_.free_statistics])
+    if means is None:
+        return None
+    total = tuple_.combine(q, means)
+    for feature, coefficient in terms.coefficients.items():
+        if feature not in inside:
+            moment = _moment(q, feature, magnitude)
+            if moment is None:
+                return None
+            total = total + coefficient * moment.sum()
+    return total
+
+
+def _moment(q: Family, feature: Feature, magnitude: bool) -> Tensor | None:
+    """E w^p = sign^p exp(p loc + log E e^{p scale ξ}) where log |w| = loc + scale ξ."""
+    if not isinstance(q, LogLocationScale) or feature.kind == "log":
+        return None
+    p = feature.power
+    size = (p * q.loc + q.noise_log_mgf(p * q.scale)).exp()
+    return q.sign * size if feature.kind == "power" and p % 2 and not magnitude else size
+
+
+def has_closed_form(q: Family, p: Prior) -> bool:
+    """Does `exact` take this pair?"""
+    if _closed(q, p) is not None:
+        return True
+    terms = p.terms() if p.independent else None
+    if terms is None:
+        return False
+    for feature in terms.coefficients:
+        parts = expand(q, feature, p.lower >= 0)
+        if parts is None and not (isinstance(q, LogLocationScale) and feature.kind != "log"):
+            return False
+        if any(t.statistic is not None and q.expectation(t.statistic) is None for t in parts or []):
+            return False
+    return True
+
+
+def _closed(q: Family, p: Prior) -> Callable[[Any, Any], Tensor] | None:
+    """The closed form of the pair, or of the family that q's family is a special case of."""
+    for kind in type(q).__mro__:
+        if (kind, type(p)) in EXACT:
+            return EXACT[kind, type(p)]
+    return None
+
+
+def closed_form(family: type, prior: type) -> Callable[[Callable], Callable]:
     """Register the exact KL of a pair."""
 
     def register(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
@@ -22,62 +99,45 @@ def exact(family: type, prior: type) -> Callable[[Callable], Callable]:
     return register
 
 
-ALL: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
-
-
-def all_at_once(family: type, prior: type) -> Callable[[Callable], Callable]:
-    """Register the exact KL of many tensors of a pair, in fewer kernels than one by one."""
-
-    def register(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
-        ALL[family, prior] = function
-        return function
-
-    return register
-
-
-@exact(families.Normal, priors.Normal)
+@closed_form(families.Normal, priors.Normal)
 def normal_normal(q: families.Normal, p: priors.Normal) -> Tensor:
     """Σ log(s/σ) + (σ² + (μ − m)²) / (2 s²) − ½, with q = N(μ, σ²) and p = N(m, s²)."""
     quadratic = (q.variance + (q.loc - p.mean).square()) / (2 * p.std**2)
     return (quadratic - q.log_scale).sum() + q.loc.numel() * (math.log(p.std) - 0.5)
 
 
-@all_at_once(families.Normal, priors.Normal)
-def normal_normal_all(qs: Sequence[families.Normal], p: priors.Normal) -> Tensor:
-    """`normal_normal` summed over many tensors."""
-    return _NormalNormal.apply(p.mean, p.std, *(q.loc for q in qs), *(q.log_scale for q in qs))
+@closed_form(families.Normal, priors.Laplace)
+def normal_laplace(q: families.Normal, p: priors.Laplace) -> Tensor:
+    """E |w − m| = d erf(d/(σ√2)) + σ √(2/π) exp(−d²/(2σ²)), d = μ − m."""
+    z = (q.loc - p.loc) / (math.sqrt(2) * q.scale)
+    distance = math.sqrt(2) * q.scale * (z * torch.erf(z) + (-z.square()).exp() / math.sqrt(math.pi))
+    return _to_laplace(q, p, distance)
 
 
-class _NormalNormal(torch.autograd.Function):
-    """The sum of `normal_normal`; ∂KL/∂μ = (μ − m)/s², ∂KL/∂log σ = σ²/s² − 1."""
-
-    @staticmethod
-    def forward(ctx: Any, mean: float, std: float, *tensors: Tensor) -> Tensor:
-        n = len(tensors) // 2
-        locs, log_scales = tensors[:n], tensors[n:]
-        ctx.mean, ctx.std = mean, std
-        ctx.save_for_backward(*tensors)
-        shifted = torch._foreach_sub(locs, mean) if mean else locs
-        scales = torch._foreach_exp(log_scales)
-        squares = _sum_of_squares(shifted) + _sum_of_squares(scales)
-        logs = torch.stack([log_scale.sum(dtype=squares.dtype) for log_scale in log_scales]).sum()
-        count = sum(loc.numel() for loc in locs)
-        return squares / (2 * std**2) - logs + count * (math.log(std) - 0.5)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        saved = ctx.saved_tensors
-        n = len(saved) // 2
-        locs, log_scales = saved[:n], saved[n:]
-        shifted = torch._foreach_sub(locs, ctx.mean) if ctx.mean else locs
-        by_loc = torch._foreach_mul(shifted, grad / ctx.std**2)
-        variances = torch._foreach_exp(torch._foreach_mul(log_scales, 2.0))
-        by_scale = torch._foreach_mul(
-            torch._foreach_sub(torch._foreach_div(variances, ctx.std**2), 1.0), grad
-        )
-        return (None, None, *by_loc, *by_scale)
+@closed_form(families.Laplace, priors.Laplace)
+def laplace_laplace(q: families.Laplace, p: priors.Laplace) -> Tensor:
+    """E |w − m| = |d| + b exp(−|d|/b), d = μ − m."""
+    d = (q.loc - p.loc).abs()
+    return _to_laplace(q, p, d + q.scale * (-d / q.scale).exp())
 
 
-def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
-    dtype = torch.promote_types(tensors[0].dtype, torch.float32)
-    return torch.stack(torch._foreach_norm(list(tensors), 2, dtype=dtype)).square().sum()
+@closed_form(families.Logistic, priors.Laplace)
+def logistic_laplace(q: families.Logistic, p: priors.Laplace) -> Tensor:
+    """E |w − m| = |d| + 2s log(1 + exp(−|d|/s)), d = μ − m."""
+    d = (q.loc - p.loc).abs()
+    return _to_laplace(q, p, d + 2 * q.scale * (-d / q.scale).exp().log1p())
+
+
+def _to_laplace(q: Family, p: priors.Laplace, distance: Tensor) -> Tensor:
+    return q.neg_entropy() + distance.sum() / p.scale + distance.numel() * math.log(2 * p.scale)
+
+
+@closed_form(families.Normal, priors.LogUniform)
+def normal_log_uniform(q: families.Normal, p: priors.LogUniform) -> Tensor:
+    """2 ∫₀^{√u} D(s) ds, u = μ²/(2σ²) (log_uniform.py), with the constant of the improper prior.
+
+    At μ = 0: E log q + E log |w| = −½ log 2πe − ½ (γ + log 2), for every σ.
+    """
+    at_zero = q.noise_neg_entropy() + families.normal.LOG_MEAN
+    u = 0.5 * (q.loc / q.scale).square()
+    return kl_to_log_uniform(u).sum() + u.numel() * (at_zero - p.terms().constant)

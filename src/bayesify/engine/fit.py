@@ -41,6 +41,7 @@ def fit(
     strategy: str = "auto",
     precision: str = "32-true",
     compile: bool | str = "auto",
+    on_epoch: Callable[[BayesianModule, int], dict[str, Any] | None] | None = None,
     tensorboard: bool = False,
     seed: int | None = None,
     progress: bool = True,
@@ -62,6 +63,8 @@ def fit(
     keep_last:  newest checkpoints to keep; an older one is deleted after the next was written
     strategy:   "auto", "ddp" or "fsdp" for several devices or nodes
     precision:  "32-true", "bf16-mixed", "bf16-true" or "64-true"
+    on_epoch:   called as on_epoch(model, epoch) after each epoch, on every process; the numbers it returns join the
+                epoch's row
     compile:    True, False or "auto": on an accelerator when the run is long enough to pay for it
 
     The folder holds checkpoints/step-*.safetensors (the last `keep_last`, each enough to go on from; one

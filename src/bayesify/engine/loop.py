@@ -151,7 +151,7 @@ class Loop:
             self._show()
 
     def _check(self, x: Any, y: Tensor) -> None:
-        """The first batch of a compiled run, once through the model as it is, with all its checks; no trace is left."""
+        """The first batch of a compiled run through the model as it is, with all its checks; no trace is left."""
         self.unchecked = False
         buffers = [buffer.clone() for buffer in self.model.buffers()]
         devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
@@ -199,6 +199,8 @@ class Loop:
         }
         if self.val is not None:
             row |= self._validate()
+        if self.o.on_epoch is not None:
+            row |= self.o.on_epoch(self.model, state.epoch + 1) or {}
         timing = (state.seen - self.seen_before) * self.fabric.world_size / seconds
         return {**row, "examples_per_second": timing, "seconds": seconds}
 

@@ -31,6 +31,8 @@ class RunState:
         steps = ASSUMED_STEPS if steps is None else steps
         self.num_steps = steps * options.epochs
         self.optimizer = _make_optimizer(model, options)
+        folder = None if options.folder is None else Path(options.folder) / "draws"
+        model.posterior.begin(self.optimizer, self.num_steps, folder)
         self.schedule = make_schedule(options.schedule, self.optimizer, self.num_steps)
         self.warmup: KLWarmup | None = None
         if options.kl_warmup > 0:

@@ -4,11 +4,50 @@ from typing import Any
 
 from torch import Tensor
 
-from bayesify.families.base import Family, RandomTensor, inside_functorch, standard_normal
+from bayesify.families.base import Family, RandomTensor, inside_functorch
+from bayesify.families.erlang import Erlang
+from bayesify.families.error import Error
+from bayesify.families.exp_gamma import ExpGamma
+from bayesify.families.exponential import Exponential
+from bayesify.families.gamma import Gamma
+from bayesify.families.horseshoe import Horseshoe
+from bayesify.families.inverse_gamma import InverseGamma
+from bayesify.families.laplace import Laplace
+from bayesify.families.location_scale import LocationScale
+from bayesify.families.log_gamma import LogGamma
+from bayesify.families.log_location_scale import LogLocationScale
+from bayesify.families.log_normal import LogNormal
+from bayesify.families.logistic import Logistic
+from bayesify.families.noise import standard_normal
 from bayesify.families.normal import Normal
+from bayesify.families.radial import Radial
+from bayesify.families.rayleigh import Rayleigh
+from bayesify.families.scale import Scale
+from bayesify.families.std_wald import StdWald
+from bayesify.families.weibull import Weibull
+from bayesify.families.zero_mean import ZeroMean
+from bayesify.families.zero_mean_error import ZeroMeanError
 from bayesify.names import lookup
 
-FAMILIES: dict[str, type[Family]] = {"normal": Normal}
+FAMILIES: dict[str, type[Family]] = {
+    "normal": Normal,
+    "laplace": Laplace,
+    "logistic": Logistic,
+    "horseshoe": Horseshoe,
+    "error": Error,
+    "radial": Radial,
+    "log_gamma": LogGamma,
+    "log_normal": LogNormal,
+    "exp_gamma": ExpGamma,
+    "exponential": Exponential,
+    "std_wald": StdWald,
+    "rayleigh": Rayleigh,
+    "weibull": Weibull,
+    "erlang": Erlang,
+    "gamma": Gamma,
+    "inverse_gamma": InverseGamma,
+    "zero_mean_error": ZeroMeanError,
+}
 
 
 def family(name: str, like: Tensor, **options: Any) -> RandomTensor:
@@ -23,4 +62,32 @@ def family(name: str, like: Tensor, **options: Any) -> RandomTensor:
     return RandomTensor(lookup(FAMILIES, name, "family"), like, own_centre=True, **options)
 
 
-__all__ = ["FAMILIES", "Family", "Normal", "RandomTensor", "family", "inside_functorch", "standard_normal"]
+__all__ = [
+    "FAMILIES",
+    "Erlang",
+    "Error",
+    "ExpGamma",
+    "Exponential",
+    "Family",
+    "Gamma",
+    "Horseshoe",
+    "InverseGamma",
+    "Laplace",
+    "LocationScale",
+    "LogGamma",
+    "LogLocationScale",
+    "LogNormal",
+    "Logistic",
+    "Normal",
+    "Radial",
+    "RandomTensor",
+    "Rayleigh",
+    "Scale",
+    "StdWald",
+    "Weibull",
+    "ZeroMean",
+    "ZeroMeanError",
+    "family",
+    "inside_functorch",
+    "standard_normal",
+]

@@ -1,5 +1,7 @@
 """The face of every family q(w), and the module that holds one family's free parameters."""
 
+import inspect
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -22,8 +24,8 @@ class Start(NamedTuple):
 class Family(ABC):
     """A distribution over one tensor, as a value: built from tensors, holds no state, changes nothing.
 
-    w = W(θ, ξ): parameters θ carry gradients, the base noise ξ does not. Three forms of W are abstract classes of this
-    room (location_scale.py, scale.py, log_location_scale.py); a family is a form and a law of ξ.
+    w = W(θ, ξ): parameters θ carry gradients, the base noise ξ does not. The forms of W are abstract classes of this
+    room (location_scale.py, scale.py, zero_mean.py, log_location_scale.py); a family is a form and a law of ξ.
     Members, in this order in every file of this room: `init`, `noise`, `noise_log_prob`, `noise_neg_entropy`,
     `expectation`, `sums`; the forms give `transform`, `log_prob`, `mean`, `variance`, `neg_entropy`.
     """
@@ -61,7 +63,7 @@ class Family(ABC):
         """E log q₀(ξ) of one entry; of the whole tensor where entries are not independent."""
 
     def expectation(self, feature: Feature) -> float | Tensor | None:
-        """E t(ξ) of one entry; inf where it is infinite, None where there is no closed form."""
+        """E t(ξ) of one entry; inf where E |t(ξ)| is infinite, None where there is no closed form."""
         return None
 
     def sums(
@@ -113,32 +115,51 @@ class Family(ABC):
 class RandomTensor(nn.Module):
     """One random tensor: a family and its free parameters.
 
-    Inside a network the centre is the network's own Parameter, handed in with `at(centre)`; on its
-    own (`bf.family(...)`) the module owns its centre as `loc` and behaves like the family itself.
+    Inside a network the centre is the network's own Parameter, handed in with `at(centre)`; on its own
+    (`bf.family(...)`) the module owns its centre as `centre` and behaves like the family itself: attributes that the
+    module does not have (`scale`, `neg_entropy`, ...) are those of the distribution.
     """
 
     def __init__(self, family: type[Family], like: Tensor, own_centre: bool, **options: Any) -> None:
         super().__init__()
         self.family = family
-        self.loc = nn.Parameter(like.detach().clone()) if own_centre else None
+        self.centre = nn.Parameter(like.detach().clone()) if own_centre else None
+        check_options(family, options)
         start = family.init(like.detach(), **options)
         for name, parameter in start.free.items():
             self.register_parameter(name, nn.Parameter(parameter))
-        self.numbers = {name: value for name, value in start.fixed.items() if not isinstance(value, Tensor)}
+        self.texts = {n: repr(float(v)) for n, v in start.fixed.items() if not isinstance(v, Tensor)}
         for name, value in start.fixed.items():
             if isinstance(value, Tensor):
                 self.register_buffer(name, value)
+        self.complete = True
+
+    def __getattr__(self, name: str) -> Any:
+        """An attribute of the distribution, where the module owns its centre."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            own = self.__dict__.get("complete") and self._parameters.get("centre") is not None
+            if name.startswith("_") or not own:
+                raise
+        return getattr(self.distribution(), name)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The fixed numbers. They are kept as texts: torch.compile takes a text as a constant, but a number that
+        differs between two models as a symbol, which special functions do not survive."""
+        return {name: float(text) for name, text in self.texts.items()}
 
     def at(self, centre: Tensor) -> Family:
         """The distribution around `centre`."""
-        free = {name: value for name, value in self._parameters.items() if name != "loc"}
+        free = {name: value for name, value in self._parameters.items() if name != "centre"}
         return self.family(centre, **free, **self._buffers, **self.numbers)
 
     def distribution(self) -> Family:
         """The distribution around the module's own centre."""
-        if self.loc is None:
+        if self.centre is None:
             raise ValueError("this random tensor has its centre in a network: use .at(centre)")
-        return self.at(self.loc)
+        return self.at(self.centre)
 
     def rsample(self, n: int | None = None, generator: Generator | None = None) -> Tensor:
         return self.distribution().rsample(n, generator)
@@ -158,27 +179,23 @@ class RandomTensor(nn.Module):
         return self.family.name
 
 
-def standard_normals(likes: Sequence[Tensor], generator: Generator | None) -> list[Tensor]:
-    """N(0, 1) noise for many tensors: one kernel, cut into views.
-
-    With a generator each tensor is drawn by itself, so that the numbers do not depend on which tensors are
-    drawn together.
-    """
-    first = likes[0]
-    if generator is not None or any(t.dtype != first.dtype or t.device != first.device for t in likes):
-        return [standard_normal(tuple(t.shape), t, generator) for t in likes]
-    sizes = [-(-t.numel() // 4) * 4 for t in likes]  # views start at multiples of four numbers: aligned reads
-    flat = torch.randn(sum(sizes), dtype=first.dtype, device=first.device)
-    parts = flat.split(sizes)
-    return [part[: t.numel()].view(t.shape) for part, t in zip(parts, likes, strict=True)]
+def check_options(family: type[Family], options: Mapping[str, Any]) -> None:
+    """Refuse options that the family's `init` does not have."""
+    accepted = list(inspect.signature(family.init).parameters)[1:]  # without `like`
+    for name, value in options.items():
+        if name not in accepted:
+            raise TypeError(
+                f"{name}={value!r}: the {family.name} family has no such option; choose from {', '.join(accepted)}"
+            )
 
 
-def standard_normal(shape: tuple[int, ...], like: Tensor, generator: Generator | None) -> Tensor:
-    """N(0, 1) noise of the dtype and device of `like`; drawn where the generator lives."""
-    if generator is None:
-        return torch.randn(shape, dtype=like.dtype, device=like.device)
-    noise = torch.randn(shape, dtype=like.dtype, device=generator.device, generator=generator)
-    return noise.to(like.device)
+def positive(name: str, value: Any) -> float:
+    """`value` as a positive finite number, or an error that names the option."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}={value!r} must be a number, e.g. {name}=1.0")
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}={value!r} must be positive and finite, e.g. {name}=1.0")
+    return float(value)
 
 
 def inside_functorch() -> bool:

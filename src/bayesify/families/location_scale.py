@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
 
-from bayesify.families.base import Family, Start, inside_functorch
+from bayesify.families.base import Family, Start, inside_functorch, positive
 from bayesify.features import power
 
 
@@ -16,15 +16,17 @@ class LocationScale(Family):
     scale = exp(log_scale) stays positive.
     """
 
+    #: the standard deviation of ξ, by which the starting scale is set; 1 where it has none
+    noise_std: ClassVar[float] = 1.0
+
     def __init__(self, centre: Tensor, log_scale: Tensor) -> None:
         self.loc = centre
         self.log_scale = log_scale
 
     @classmethod
     def init(cls, like: Tensor, init_std: float = 0.05) -> Start:  # type: ignore[override]
-        """Starting scale = `init_std` × root mean square of the tensor (× 0.1 for an all-zero tensor)."""
-        start = init_std * root_mean_square(like)
-        return Start({"log_scale": torch.full_like(like, math.log(start))})
+        """Starting std = `init_std` × root mean square of the tensor (× 0.1 for an all-zero tensor)."""
+        return Start({"log_scale": starting_log_scale(like, init_std, cls.noise_std)})
 
     @property
     def scale(self) -> Tensor:
@@ -69,6 +71,12 @@ class LocationScale(Family):
     def noise_all(cls, qs: Sequence[Any], generator: Generator | None = None) -> list[Tensor]:
         """Base noise of many tensors; families override it where one kernel does for all."""
         return [q.noise(generator=generator) for q in qs]
+
+
+def starting_log_scale(like: Tensor, init_std: float, noise_std: float) -> Tensor:
+    """The log of the scale that gives every entry the std init_std × root mean square of the tensor."""
+    std = positive("init_std", init_std) * root_mean_square(like)
+    return torch.full_like(like, math.log(std / noise_std))
 
 
 def root_mean_square(like: Tensor) -> float:

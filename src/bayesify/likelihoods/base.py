@@ -40,15 +40,19 @@ class Likelihood(nn.Module, ABC):
         target = self.check(output, target, values)
         if target.shape[0] == 0:
             raise ValueError("the batch is empty: a loss needs at least one example")
-        log_prob = self.log_prob(output, target)
-        if sample_weight is not None:
-            if sample_weight.shape != log_prob.shape:
-                raise ValueError(
-                    f"sample_weight has shape {tuple(sample_weight.shape)}, but there are "
-                    f"{log_prob.shape[0]} examples: give one weight per example"
-                )
-            log_prob = sample_weight * log_prob
-        return -log_prob.mean()
+        return weighted_nll(self.log_prob(output, target), sample_weight)
+
+
+def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None) -> Tensor:
+    """Mean over examples of −log p, each times its weight: (batch,) -> a scalar."""
+    if sample_weight is not None:
+        if sample_weight.shape != log_prob.shape:
+            raise ValueError(
+                f"sample_weight has shape {tuple(sample_weight.shape)}, but there are "
+                f"{log_prob.shape[0]} examples: give one weight per example"
+            )
+        log_prob = sample_weight * log_prob
+    return -log_prob.mean()
 
 
 def sum_over_example(values: Tensor) -> Tensor:

@@ -1,17 +1,33 @@
 """Methods. Adding one: a file here and a line in METHODS."""
 
 from collections.abc import Callable
+from functools import partial
 
 from bayesify.methods.base import Method
 from bayesify.methods.deep_ensemble import DeepEnsemble
+from bayesify.methods.density_propagation import DensityPropagation
+from bayesify.methods.ensemble_patching import EnsemblePatching
+from bayesify.methods.mc_dropout import MCDropout
 from bayesify.methods.monte_carlo_vi import MonteCarloVI
 from bayesify.methods.point import Point
+from bayesify.methods.thermostat_mcmc import ThermostatMCMC
+from bayesify.methods.variance_network import (
+    SparseVariationalDropout,
+    VarianceNetwork,
+    VariationalDropout,
+)
 from bayesify.names import lookup
 
 METHODS: dict[str, Callable[..., Method]] = {
     "mc_vi": MonteCarloVI,
     "point": Point,
     "deep_ensemble": DeepEnsemble,
+    "emp": EnsemblePatching,
+    "ecmp": partial(EnsemblePatching, assignment="element"),
+    "mc_dropout": MCDropout,
+    "atmc": ThermostatMCMC,
+    "variance": VarianceNetwork,
+    "vdp": DensityPropagation,
 }
 
 
@@ -20,4 +36,18 @@ def method(name: str, **options: object) -> Method:
     return lookup(METHODS, name, "method")(**options)
 
 
-__all__ = ["METHODS", "DeepEnsemble", "Method", "MonteCarloVI", "Point", "method"]
+__all__ = [
+    "METHODS",
+    "DeepEnsemble",
+    "DensityPropagation",
+    "EnsemblePatching",
+    "MCDropout",
+    "Method",
+    "MonteCarloVI",
+    "Point",
+    "SparseVariationalDropout",
+    "ThermostatMCMC",
+    "VarianceNetwork",
+    "VariationalDropout",
+    "method",
+]

@@ -5,8 +5,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from bayesify.likelihoods import Likelihood
 from bayesify.posteriors import Posterior
 from bayesify.priors import Prior
 from bayesify.weights import Selection, select, where
@@ -17,7 +18,7 @@ from bayesify.weights.where import Where
 class Method(ABC):
     """How a network becomes Bayesian. A method holds plain data and changes nothing.
 
-    Members, in this order: `needs_num_data`, `posterior`, `optimizer`, `select`, `fixed_to`, `options`.
+    Members, in this order: `needs_num_data`, `posterior`, `nll`, `optimizer`, `select`, `fixed_to`, `options`.
     """
 
     name: ClassVar[str]
@@ -36,6 +37,12 @@ class Method(ABC):
     @abstractmethod
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Posterior:
         """The posterior over the selected weights of `net`."""
+
+    def nll(
+        self, likelihood: Likelihood, output: Any, target: Tensor, sample_weight: Tensor | None, values: bool
+    ) -> Tensor:
+        """The data term of the loss: mean per example, of what the network returned in one pass."""
+        return likelihood.nll(output, target, sample_weight, values=values)
 
     def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
         """The default optimiser: Adam over everything that trains."""

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from bayesify.likelihoods import Likelihood
 from bayesify.methods.base import Method
 from bayesify.methods.point import Point
 from bayesify.posteriors import Members, Posterior
@@ -50,6 +52,15 @@ class DeepEnsemble(Method):
     @property
     def needs_num_data(self) -> bool:
         return self.method.needs_num_data
+
+    def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
+        """The members' own kind of optimiser, over all of them."""
+        return self.method.optimizer(model, lr=lr, **options)
+
+    def nll(
+        self, likelihood: Likelihood, output: Any, target: Tensor, sample_weight: Tensor | None, values: bool
+    ) -> Tensor:
+        return self.method.nll(likelihood, output, target, sample_weight, values)
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Members:
         def make(member: nn.Module) -> Posterior:

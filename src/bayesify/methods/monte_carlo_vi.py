@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from bayesify.divergences import ESTIMATORS
+from bayesify.divergences import ESTIMATORS, check_method, check_num_draws, check_options
 from bayesify.families import FAMILIES
 from bayesify.methods.base import Method
 from bayesify.names import lookup
@@ -16,14 +16,19 @@ from bayesify.weights import Selection
 
 @dataclass(frozen=True)
 class MonteCarloVI(Method):
-    """q(w) from a family, trained by the ELBO.
+    """q(w) from a family, trained by the ELBO (paper 1).
 
-    family:    posterior family of every random tensor
-    prior:     a name or `bf.prior(...)`
+    family:    posterior family of every random tensor, with its `family_options` (`concentration`, `tail`)
+    prior:     a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own.
+               docs/families_and_priors.md lists which pairs have a KL and by which estimators; the others raise
     sampling:  "draw" one set of weights per forward; "local" reparameterization, fresh noise for every
-               example (linear and convolutional layers; others are drawn); "flipout" likewise by signs
-    kl:        estimator of the KL ("exact", or "auto": the best available); `num_kl_draws` is the number
-               of draws of a Monte-Carlo estimator
+               example (linear and convolutional layers; others are drawn), for the normal family; "flipout" likewise
+               by signs, for independent symmetric families
+    kl:        estimator of the KL (`bf.kl` describes them). "auto" is the best available: "exact" where there is one,
+               else "repar", else "stream". Time and memory of "repar" do not depend on `num_kl_draws` where the
+               statistics of many draws are drawn at once; its graph never does
+    num_kl_draws: number of draws of a Monte-Carlo estimator
+    kl_options:   options of the estimator: {"order": 4, "about": "mean"} for "taylor"
     init_std:  starting std as a fraction of each tensor's root mean square, small enough that a
                pretrained network predicts nearly as before
     same_draws: every process of a distributed run draws the same weights (else each its own)
@@ -36,6 +41,7 @@ class MonteCarloVI(Method):
     prior: str | Prior = "normal"
     kl: str = "auto"
     num_kl_draws: int = 1000
+    kl_options: dict[str, Any] = field(default_factory=dict)
     sampling: str = "draw"
     init_std: float = 0.05
     same_draws: bool = False
@@ -44,6 +50,8 @@ class MonteCarloVI(Method):
     def __post_init__(self) -> None:
         lookup(FAMILIES, self.family, "family")
         lookup(ESTIMATORS, self.kl, "kl")
+        check_options(self.kl, self.kl_options)
+        check_num_draws(self.num_kl_draws, "num_kl_draws")
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", prior(self.prior))
         if self.sampling not in SAMPLINGS[:3]:
@@ -59,6 +67,8 @@ class MonteCarloVI(Method):
             raise ValueError(
                 f"sampling={self.sampling!r} is not valid for the {self.family} family: use sampling='draw'"
             )
+        assert isinstance(self.prior, Prior)
+        check_method(kind, self.prior, self.kl, {"init_std": self.init_std, **self.family_options})
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
         assert isinstance(self.prior, Prior)
@@ -70,6 +80,7 @@ class MonteCarloVI(Method):
             sampling=self.sampling,
             kl_estimator=self.kl,
             num_kl_draws=self.num_kl_draws,
+            kl_options=self.kl_options,
             same_draws=self.same_draws,
             init_std=self.init_std,
             **self.family_options,

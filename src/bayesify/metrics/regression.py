@@ -1,10 +1,111 @@
-"""How good predicted means are."""
+"""How good predicted means and variances are. Means, variances and targets share one shape.
 
+Draws of a predictive are an equal mixture of normals: means and variances (draws, …), target (…).
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
 from torch import Tensor
+
+LEVELS = tuple(i / 20 for i in range(1, 20))
+
+
+class CalibrationCurve(NamedTuple):
+    """Per level: the share of targets that the model puts below its own quantile of that level."""
+
+    level: Tensor
+    share: Tensor
 
 
 def rmse(mean: Tensor, target: Tensor) -> Tensor:
     """Root mean squared error; both of one shape but for sizes of 1."""
-    if [s for s in mean.shape if s != 1] != [s for s in target.shape if s != 1]:
+    return (mean.double() - matched(mean, target)).square().mean().sqrt()
+
+
+def lpd(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
+    """Mean log density of the target, per target: log N(y; mean, var), or of the mixture over draws."""
+    return log_density(mean, var, target).mean()
+
+
+def log_density(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
+    """log (1/S) Σ_s N(y; mean_s, var_s), elementwise; a mean of the target's shape is a single normal."""
+    mean, var, target = _as_draws(mean, var, target)
+    each = -0.5 * ((target - mean).square() / var + (2 * math.pi * var).log())
+    return each.logsumexp(0) - math.log(len(each))
+
+
+def crps(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
+    """Mean continuous ranked probability score, in the target's units: ∫ (F(z) − 1[z ≥ y])² dz."""
+    return crps_each(mean, var, target).mean()
+
+
+def crps_each(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
+    """The CRPS of every target: E|X − y| − ½ E|X − X′|, X and X′ from the mixture over draws,
+
+    with E|N(m, v)| = 2 √v φ(m/√v) + m (2 Φ(m/√v) − 1).
+    """
+    mean, var, target = _as_draws(mean, var, target)
+    to_target = _mean_absolute(target - mean, var).mean(0)
+    between = torch.zeros_like(to_target)
+    for m, v in zip(mean, var, strict=True):
+        between += _mean_absolute(mean - m, var + v).mean(0) / len(mean)
+    return to_target - 0.5 * between
+
+
+def interval_coverage(lower: Tensor, upper: Tensor, target: Tensor) -> Tensor:
+    """Share of targets in [lower, upper]."""
+    target = matched(lower, target)
+    return ((target >= lower.double()) & (target <= upper.double())).double().mean()
+
+
+def sharpness(var: Tensor) -> Tensor:
+    """Mean predicted standard deviation, in the target's units: smaller is sharper."""
+    return var.double().sqrt().mean()
+
+
+def quantile_levels(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
+    """F(y), the probability below the target, elementwise: uniform for a calibrated model."""
+    mean, var, target = _as_draws(mean, var, target)
+    return torch.special.ndtr((target - mean) / var.sqrt()).mean(0)
+
+
+def calibration_curve(level: Tensor, levels: Sequence[float] = LEVELS) -> CalibrationCurve:
+    """The curve of `quantile_levels`: a calibrated model has share = level."""
+    wanted = torch.tensor(levels, dtype=torch.float64, device=level.device)
+    ordered = level.double().flatten().sort().values
+    return CalibrationCurve(wanted, torch.searchsorted(ordered, wanted, right=True) / len(ordered))
+
+
+def calibration_error(level: Tensor, levels: Sequence[float] = LEVELS) -> Tensor:
+    """Mean |share − level| of the calibration curve."""
+    curve = calibration_curve(level, levels)
+    return (curve.share - curve.level).abs().mean()
+
+
+def matched(mean: Tensor, target: Tensor) -> Tensor:
+    """The target in float64 and in the shape of `mean`; only sizes of 1 may differ."""
+    if _sizes(mean) != _sizes(target):
         raise ValueError(f"mean {tuple(mean.shape)} and target {tuple(target.shape)} must have one shape")
-    return (mean.double() - target.double().reshape(mean.shape)).square().mean().sqrt()
+    return target.double().reshape(mean.shape)
+
+
+def _sizes(values: Tensor) -> list[int]:
+    return [size for size in values.shape if size != 1]
+
+
+def _as_draws(mean: Tensor, var: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All in float64 with draws first; means of the target's shape are a single normal, one draw."""
+    if _sizes(mean) == _sizes(target):
+        mean, var = mean[None], var[None]
+    return mean.double(), var.double(), matched(mean[0], target)
+
+
+def _mean_absolute(mean: Tensor, var: Tensor) -> Tensor:
+    """E|X| for X ~ N(mean, var)."""
+    std = var.sqrt()
+    z = mean / std
+    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+    return 2 * std * density + mean * (2 * torch.special.ndtr(z) - 1)

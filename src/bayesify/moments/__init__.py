@@ -1,7 +1,24 @@
 """Mean and variance of every activation in one pass, through unmodified networks."""
 
-from bayesify.moments import rules
-from bayesify.moments.carrier import RULES, Carrier, CarrierMode, Moments, rule
+from bayesify.moments.carrier import FORMS, RULES, Carrier, CarrierMode, Gaussian, Moments, rule, unwrap
+
+from bayesify.moments import rules  # isort: skip
+from bayesify.moments.sources import Sources, sources
 from bayesify.moments.standin import METADATA, StandIn, replace
 
-__all__ = ["METADATA", "RULES", "Carrier", "CarrierMode", "Moments", "StandIn", "replace", "rule", "rules"]
+__all__ = [
+    "FORMS",
+    "METADATA",
+    "RULES",
+    "Carrier",
+    "CarrierMode",
+    "Gaussian",
+    "Moments",
+    "Sources",
+    "StandIn",
+    "replace",
+    "rule",
+    "rules",
+    "sources",
+    "unwrap",
+]

@@ -1,13 +1,15 @@
 """Mean and variance carried through every operation of an unmodified network."""
 
-import sys
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from bayesify.moments.missing import no_place, no_rule
 from bayesify.moments.standin import METADATA, StandIn, replace
 
 
@@ -18,10 +20,59 @@ class Moments(NamedTuple):
     var: Tensor
 
 
+class Simplex(NamedTuple):
+    """What softmax gives over the last dimension: rows that sum to 1, and the variance of their scores.
+
+    A product with such rows needs the variance of the scores, because the entries of a row are dependent. After
+    dropout with rate `dropped` an entry a is a·b/(1 − dropped), b one or zero; `mean` and `var` are those of a.
+    """
+
+    mean: Tensor
+    var: Tensor
+    score_var: Tensor
+    dropped: float = 0.0
+
+    def moments(self) -> Moments:
+        """Of each entry by itself."""
+        if not self.dropped:
+            return Moments(self.mean, self.var)
+        return Moments(self.mean, (self.var + self.dropped * self.mean.square()) / (1 - self.dropped))
+
+
+class Gaussian(NamedTuple):
+    """Mean (batch, *shape) and full covariance (batch, n, n) of a random tensor, n numbers per example."""
+
+    mean: Tensor
+    cov: Tensor
+
+    @property
+    def var(self) -> Tensor:
+        return self.cov.diagonal(dim1=-2, dim2=-1).reshape(self.mean.shape)
+
+
+RANDOM = (Moments, Simplex, Gaussian)  # what a carrier may hold
+
 RULES: dict[Any, Callable[..., Any]] = {}
+#: other forms of the rules, looked up before RULES where a carrier asks for them. "exact": exact moments of a normal
+#: input; "total", "simple": normalisation by means and variances, or as a fixed scaling; "half": variances of linear
+#: maps in bfloat16 on a GPU; "full": rules for `Gaussian`, with RULES left out
+FORMS: dict[str, dict[Any, Callable[..., Any]]] = {
+    "": RULES,
+    "exact": {},
+    "total": {},
+    "simple": {},
+    "half": {},
+    "full": {},
+}
+INPLACE: set[Any] = set()  # operations whose result is written back into their first argument
+INPLACE_AT: dict[Any, int] = {}  # where the argument `inplace` stands, for operations that have one
+TAKES_SIMPLEX: set[Any] = set()  # rules that know what to do with a Simplex
+COMPOSITE: set[Any] = set()  # rules written in torch operations on carriers
 
 
-def rule(*operations: Any) -> Callable[[Callable], Callable]:
+def rule(
+    *operations: Any, form: str = "", simplex: bool = False, composite: bool = False
+) -> Callable[[Callable], Callable]:
     """Register how `operations` act on moments.
 
     The function gets the operation's own arguments, with a `Moments` wherever a random tensor stood,
@@ -34,17 +85,37 @@ def rule(*operations: Any) -> Callable[[Callable], Callable]:
 
     def register(function: Callable) -> Callable:
         for operation in operations:
-            RULES[operation] = function
+            if not form:  # a new rule for all forms replaces the special ones
+                for special in ("exact", "total", "simple", "half"):
+                    FORMS[special].pop(operation, None)
+            FORMS[form][operation] = function
+            name = getattr(operation, "__name__", "")
+            if name.startswith("__i") or (name.endswith("_") and not name.endswith("__")):
+                INPLACE.add(operation)
+            elif inspect.isfunction(operation) and "inplace" in operation.__code__.co_varnames:
+                INPLACE_AT[operation] = operation.__code__.co_varnames.index("inplace")
+        if simplex:
+            TAKES_SIMPLEX.add(function)
+        if composite:
+            COMPOSITE.add(function)
         return function
 
     return register
 
 
-class Carrier(StandIn):
-    """Stands in for an activation or a weight; holds its moments."""
+def spelled(*names: str) -> list[Any]:
+    """Every public way to write an operation: in torch, as a method, in torch.nn.functional."""
+    places = (torch, torch.Tensor, F, torch.special)
+    found = [getattr(place, name, None) for name in names for place in places]
+    return list(dict.fromkeys(operation for operation in found if callable(operation)))
 
-    def __init__(self, moments: Moments) -> None:
+
+class Carrier(StandIn):
+    """Stands in for an activation or a weight; holds its moments and the forms of the rules to use."""
+
+    def __init__(self, moments: Any, forms: tuple[str, ...] = ("",)) -> None:
         self.moments = moments
+        self.forms = forms
 
     def metadata(self) -> Tensor:
         return self.moments.mean
@@ -53,28 +124,68 @@ class Carrier(StandIn):
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func in METADATA:
             return func(*replace(args, Carrier, _mean), **replace(kwargs, Carrier, _mean))
-        inplace = kwargs.get("inplace", False)
-        function = RULES.get(func)
+        carrier = first_carrier((*args, *kwargs.values()))
+        function = find(func, carrier.forms)
         if function is None:
-            raise NotImplementedError(_no_rule(func))
-        kwargs = {k: v for k, v in kwargs.items() if k != "inplace"}
-        result = function(*replace(args, Carrier, _moments), **replace(kwargs, Carrier, _moments))
-        if (inplace or func in INPLACE) and isinstance(args[0], Carrier):
-            args[0].moments = result
-            return args[0]
-        return replace(result, Moments, Carrier)
+            raise NotImplementedError(no_rule(func, carrier.forms))
+        if function in COMPOSITE:
+            return function(*args, **kwargs)
+        args, kwargs, writes = _without_inplace(func, args, kwargs)
+        unpack = _held if function in TAKES_SIMPLEX else _moments
+        result = function(*replace(args, Carrier, unpack), **replace(kwargs, Carrier, unpack))
+        if writes:
+            return _write_back(func, args[0], result, carrier.forms)
+        return wrap(result, carrier.forms)
 
 
-#: operations whose result must be written back into their first argument
-INPLACE: set[Any] = {torch.relu_, torch.Tensor.relu_, torch.Tensor.add_, torch.Tensor.__iadd__}
+def find(func: Any, forms: tuple[str, ...]) -> Callable[..., Any] | None:
+    """The rule for an operation: the first of `forms` that has one."""
+    for form in forms:
+        function = FORMS[form].get(func)
+        if function is not None:
+            return function
+    return None
+
+
+def wrap(value: Any, forms: tuple[str, ...]) -> Any:
+    """`value` with every moments object in it as a carrier."""
+    return replace(value, RANDOM, lambda moments: Carrier(moments, forms))
+
+
+def unwrap(value: Any) -> Any:
+    """`value` with every carrier in it as moments: what leaves the network."""
+    return replace(value, Carrier, _moments)
+
+
+def _without_inplace(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool]:
+    """The arguments without `inplace`, and whether the result goes into the first of them."""
+    writes = func in INPLACE or bool(kwargs.get("inplace", False))
+    place = INPLACE_AT.get(func, len(args))
+    if place < len(args):
+        writes = bool(args[place])
+        args = (*args[:place], *args[place + 1 :])
+    return args, {k: v for k, v in kwargs.items() if k != "inplace"}, writes
+
+
+def _write_back(func: Any, target: Any, result: Any, forms: tuple[str, ...]) -> Any:
+    if isinstance(target, Carrier):
+        target.moments = result
+        return target
+    if func.__name__.startswith("__i"):  # Python binds the name to what an augmented assignment returns
+        return wrap(result, forms)
+    raise NotImplementedError(no_place(func))
 
 
 def _mean(carrier: Carrier) -> Tensor:
     return carrier.moments.mean
 
 
-def _moments(carrier: Carrier) -> Moments:
+def _held(carrier: Carrier) -> Any:
     return carrier.moments
+
+
+def _moments(carrier: Carrier) -> Any:
+    return carrier.moments.moments() if isinstance(carrier.moments, Simplex) else carrier.moments
 
 
 class CarrierMode(TorchFunctionMode):
@@ -82,41 +193,22 @@ class CarrierMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if _holds_carrier(args) or _holds_carrier(tuple(kwargs.values())):
+        if first_carrier((*args, *kwargs.values())) is not None:
             return Carrier.handle(func, tuple(args), kwargs)
         return func(*args, **kwargs)
 
 
-def _holds_carrier(values: tuple[Any, ...]) -> bool:
+def first_carrier(values: Iterable[Any]) -> Any:
     for value in values:
         if isinstance(value, Carrier):
-            return True
-        if isinstance(value, list | tuple) and any(isinstance(v, Carrier) for v in value):
-            return True
-    return False
+            return value
+        if isinstance(value, list | tuple):
+            for v in value:
+                if isinstance(v, Carrier):
+                    return v
+    return None
 
 
-def _no_rule(func: Any) -> str:
-    name = getattr(func, "__qualname__", None) or getattr(func, "__name__", str(func))
-    return (
-        f"the moments pass has no rule for {name!r}, used in {_calling_module()}. Register one:\n"
-        f"    @bf.moments.rule({name})\n"
-        f"    def my_rule(x, *args):\n"
-        f"        return bf.Moments(mean, var)   # from x.mean and x.var"
-    )
-
-
-def _calling_module() -> str:
-    """The innermost nn.Module on the call stack: where in the network an operation stands."""
-    frame = sys._getframe()
-    chain: list[nn.Module] = []
-    while frame is not None:
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, nn.Module) and owner not in chain:
-            chain.append(owner)
-        frame = frame.f_back  # type: ignore[assignment]
-    for root in reversed(chain):
-        for path, module in root.named_modules():
-            if module is chain[0] and path:
-                return f"module {path.removeprefix('net.')!r} ({type(module).__name__})"
-    return f"module {type(chain[0]).__name__}" if chain else "no module"
+def parts(value: Any) -> tuple[Any, Any]:
+    """(mean, var) of an operand; var is None for what is not random."""
+    return (value.mean, value.var) if isinstance(value, Moments) else (value, None)

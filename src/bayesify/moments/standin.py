@@ -103,7 +103,8 @@ def _operator(name: str) -> Any:
 _ARITHMETIC = ("add", "sub", "mul", "truediv")
 _OPERATORS = [
     *(prefix + name for name in _ARITHMETIC for prefix in ("", "r", "i")),
-    *("matmul", "rmatmul", "pow", "neg", "abs", "getitem", "eq", "ne", "lt", "le", "gt", "ge"),
+    *("matmul", "rmatmul", "pow", "rpow", "ipow", "floordiv", "rfloordiv", "mod", "neg", "abs", "getitem"),
+    *("eq", "ne", "lt", "le", "gt", "ge"),
 ]
 for _name in _OPERATORS:
     setattr(StandIn, f"__{_name}__", _operator(f"__{_name}__"))
@@ -125,8 +126,8 @@ METADATA = {
 }
 
 
-def replace(value: Any, kind: type, function: Any) -> Any:
-    """`value` with every `kind` object in it, also inside lists, tuples and dicts, put through `function`."""
+def replace(value: Any, kind: Any, function: Any) -> Any:
+    """`value` with all objects of class `kind` in it, also in lists, tuples and dicts, put through `function`."""
     if isinstance(value, kind):
         return function(value)
     if isinstance(value, list):

@@ -25,6 +25,7 @@ from bayesify.nets.mlp import mlp
 from bayesify.nets.preact_resnet import preact_resnet
 from bayesify.nets.pyramidnet import pyramidnet, pyramidnet110
 from bayesify.nets.resnet import resnet, resnet_cifar
+from bayesify.nets.resnetpp import resnetpp, resnetpp_cifar
 from bayesify.nets.unet3d_encoder import unet3d_encoder
 from bayesify.nets.vgg import vgg, vgg_like
 from bayesify.nets.vit import vit
@@ -74,6 +75,19 @@ NETS: dict[str, Net] = {
     "resnet44": Net(partial(resnet_cifar, 44), "ResNet-44 for CIFAR, 0.66 M weights", (3, 4, 4)),
     "resnet56": Net(partial(resnet_cifar, 56), "ResNet-56 for CIFAR, 0.85 M weights", (3, 4, 4)),
     "resnet110": Net(partial(resnet_cifar, 110), "ResNet-110 for CIFAR, 1.7 M weights", (3, 4, 4)),
+    "resnetpp20": Net(
+        partial(resnetpp_cifar, 20), "ResNet++-20 for CIFAR, no batch norm, for samplers", (3, 4, 4)
+    ),
+    "resnetpp32": Net(
+        partial(resnetpp_cifar, 32), "ResNet++-32 for CIFAR, no batch norm, for samplers", (3, 4, 4)
+    ),
+    "resnetpp44": Net(
+        partial(resnetpp_cifar, 44), "ResNet++-44 for CIFAR, no batch norm, for samplers", (3, 4, 4)
+    ),
+    "resnetpp56": Net(
+        partial(resnetpp_cifar, 56), "ResNet++-56 for CIFAR, no batch norm, for samplers", (3, 4, 4)
+    ),
+    "resnetpp50": Net(partial(resnetpp, 50), "ResNet++-50, no batch norm, for samplers", (3, 8, 8)),
     "preact_resnet18": Net(partial(preact_resnet, 18), "pre-activation ResNet-18", (3, 8, 8)),
     "preact_resnet34": Net(partial(preact_resnet, 34), "pre-activation ResNet-34", (3, 8, 8)),
     "preact_resnet50": Net(partial(preact_resnet, 50), "pre-activation ResNet-50", (3, 8, 8)),

@@ -7,32 +7,35 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from bayesify.families import Family
-from bayesify.moments import Carrier, CarrierMode, Moments
+from bayesify.moments import Carrier, CarrierMode, Moments, unwrap
 from bayesify.weights.slots import Slots, call_with
 
+FIRST_ORDER = ("",)  # forms of the rules: first order everywhere
 
-def carriers(distributions: Mapping[str, Family]) -> dict[str, Carrier]:
-    return {name: Carrier(Moments(q.mean, q.variance)) for name, q in distributions.items()}
+
+def carriers(distributions: Mapping[str, Family], forms: tuple[str, ...] = FIRST_ORDER) -> dict[str, Carrier]:
+    return {name: Carrier(Moments(q.mean, q.variance), forms) for name, q in distributions.items()}
 
 
 def call_with_moments(
-    net: nn.Module, slots: Slots, values: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    net: nn.Module,
+    slots: Slots,
+    values: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    forms: tuple[str, ...] = FIRST_ORDER,
 ) -> Any:
     """`net(*args)` with moments; a `Moments` in an argument carries variance of its own (sensor noise)."""
-    args = pytree.tree_map(_wrap, args, is_leaf=_is_moments)
-    kwargs = pytree.tree_map(_wrap, dict(kwargs), is_leaf=_is_moments)
+
+    def wrapped(value: Any) -> Any:
+        return Carrier(value, forms) if isinstance(value, Moments) else value
+
+    args = pytree.tree_map(wrapped, args, is_leaf=_is_moments)
+    kwargs = pytree.tree_map(wrapped, dict(kwargs), is_leaf=_is_moments)
     with CarrierMode():
         output = call_with(net, slots, values, args, kwargs)
-    return pytree.tree_map(_unwrap, output)
+    return pytree.tree_map(unwrap, output)
 
 
 def _is_moments(value: Any) -> bool:
     return isinstance(value, Moments)
-
-
-def _wrap(value: Any) -> Any:
-    return Carrier(value) if isinstance(value, Moments) else value
-
-
-def _unwrap(value: Any) -> Any:
-    return value.moments if isinstance(value, Carrier) else value

@@ -1,14 +1,21 @@
 """Posteriors over the weights of a network."""
 
+from bayesify.posteriors.assignments import ASSIGNMENTS, Assignment
 from bayesify.posteriors.base import Call, Posterior, pick_member
+from bayesify.posteriors.chain import Chain
+from bayesify.posteriors.components import Components
 from bayesify.posteriors.factorized import SAMPLINGS, Factorized
 from bayesify.posteriors.guard import without_guards
 from bayesify.posteriors.members import Members
 from bayesify.posteriors.point import PointMass
 
 __all__ = [
+    "ASSIGNMENTS",
     "SAMPLINGS",
+    "Assignment",
     "Call",
+    "Chain",
+    "Components",
     "Factorized",
     "Members",
     "PointMass",

@@ -1,7 +1,8 @@
 """The face of every posterior over the weights of a network."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +20,8 @@ class Call(NamedTuple):
 class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
-    Members, in this order: `nets`, `run`, `draw`, `run_draw`, `mean`, `kl`, `describe`, `notes`.
+    Members, in this order: `nets`, `run`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `member`, `fold`, `install`,
+    `begin`, `collect`, `extra_tensors`, `make_room`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -28,6 +30,10 @@ class Posterior(nn.Module, ABC):
     sampling: str = "draw"
     #: why draws of this network cannot be batched by vmap; "" until one was refused
     vmap_refusal: str = ""
+    #: predictions average over passes like those of training, not over draws of the weights
+    predicts_by_pass: bool = False
+    #: `kl` is a penalty on the mean loss, which is not divided by the number of data
+    penalty: bool = False
 
     def nets(self, net: nn.Module) -> list[nn.Module]:
         """The networks this posterior speaks of: `net` itself, then further members."""
@@ -41,6 +47,14 @@ class Posterior(nn.Module, ABC):
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         """`n` draws of every random weight of one member, by name: (n, *shape)."""
 
+    def stream(
+        self, member: int, num_draws: int, chunk: int, generator: Generator | None = None
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """About `num_draws` draws of one member for a prediction, at most `chunk` at a time, with their number."""
+        for start in range(0, num_draws, chunk):
+            n = min(chunk, num_draws - start)
+            yield n, self.draw(member, n, generator)
+
     @abstractmethod
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
         """One pass with these weights in place."""
@@ -52,6 +66,39 @@ class Posterior(nn.Module, ABC):
     @abstractmethod
     def kl(self, net: nn.Module) -> Tensor:
         """KL to the prior, summed over all random weights (mean over members): a scalar."""
+
+    def member(self, net: nn.Module, index: Any = 0) -> tuple[int, dict[str, Tensor]]:
+        """One member of an ensemble: the number of its network among `nets`, and the weights to put into it."""
+        raise TypeError(
+            "member() takes one network out of an ensemble; this model is none: use draw() or mean_net()"
+        )
+
+    def fold(self, net: nn.Module) -> dict[str, Tensor]:
+        """The average of the components, by name."""
+        raise TypeError("fold() averages the components of an ensemble-patched model; use mean_net()")
+
+    def install(self, net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
+        """Make `net`, a copy of a member's network, the plain network with these weights."""
+        places = {**dict(net.named_parameters()), **dict(net.named_buffers())}
+        for name, value in weights.items():
+            places[name].copy_(value)
+        return net
+
+    def begin(
+        self, optimizer: Any = None, num_steps: int | None = None, folder: str | Path | None = None
+    ) -> None:
+        """A run begins: of so many steps, by this optimiser, with a folder for what the posterior writes itself."""
+
+    def collect(self) -> None:
+        """Keep the present weights as a draw."""
+        raise TypeError("collect() keeps a draw of a chain; this model has none: use bf.ThermostatMCMC()")
+
+    def extra_tensors(self) -> dict[str, Tensor]:
+        """What a self-contained file holds beyond the state dict, by the keys of this module."""
+        return {}
+
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        """Prepare for a stored state whose shapes depend on what happened (the number of draws)."""
 
     @abstractmethod
     def describe(self, name: str) -> str:

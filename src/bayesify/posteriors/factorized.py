@@ -2,16 +2,17 @@
 
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.divergences import kl_all
+from bayesify.divergences import check_pair, kl_all
 from bayesify.families import Family, RandomTensor
 from bayesify.moments import Moments, replace
 from bayesify.passes.local import LOCAL_KINDS, UsedAgain, local_weights
-from bayesify.passes.moments import call_with_moments, carriers
+from bayesify.passes.moments import FIRST_ORDER, call_with_moments, carriers
 from bayesify.posteriors.agreement import shared_generator
 from bayesify.posteriors.base import Call, Posterior
 from bayesify.posteriors.guard import REFUSAL, CheckpointGuard
@@ -39,7 +40,9 @@ class Factorized(Posterior):
         sampling: str = "draw",
         kl_estimator: str = "auto",
         num_kl_draws: int = 1,
+        kl_options: Mapping[str, Any] | None = None,
         same_draws: bool = False,
+        forms: tuple[str, ...] = FIRST_ORDER,
         **family_options: Any,
     ) -> None:
         super().__init__()
@@ -48,7 +51,9 @@ class Factorized(Posterior):
         self.sampling = sampling
         self.kl_estimator = kl_estimator
         self.num_kl_draws = num_kl_draws
+        self.kl_options = {} if kl_options is None else dict(kl_options)
         self.same_draws = same_draws
+        self.forms = forms
         self.slots = selection.slots
         self.q = nn.Module()
         for name, slots in self.slots.items():
@@ -63,6 +68,7 @@ class Factorized(Posterior):
         self.watched = False  # the network was seen running: `repeated` and `unused` are known
         self.verified = False  # the network was seen running with every random weight in place
         self.observing = False
+        self.priors = _by_prior(prior, self.distributions(list(self.slots)), kl_estimator)
         self.guard = CheckpointGuard()
         self.guard.watch(net, list(self.slots))
 
@@ -80,7 +86,7 @@ class Factorized(Posterior):
         if eager and self.sampling != "draw" and not self.watched and not is_sharded(net):
             self.observe(net, call)
         collected = 0 if kl_terms is None else len(kl_terms)
-        function = call_with_moments if self.sampling == "moments" else call_with
+        function = partial(call_with_moments, forms=self.forms) if self.sampling == "moments" else call_with
         retry = eager and self.sampling in ("local", "flipout")
         buffers = _clones(net.buffers()) if retry and net.training else []
         try:
@@ -189,14 +195,19 @@ class Factorized(Posterior):
 
     def _values(self, distributions: Mapping[str, Family], generator: Generator | None) -> Mapping[str, Any]:
         if self.sampling == "moments":
-            return carriers(distributions)
+            return carriers(distributions, self.forms)
         if self.sampling == "draw":
             drawn = self.family.rsample_all(list(distributions.values()), generator)
             return dict(zip(distributions, drawn, strict=True))
         return local_weights(distributions, self.local - self.repeated, self.sampling, generator)
 
     def _kl(self, distributions: Mapping[str, Family]) -> Tensor:
-        return kl_all(list(distributions.values()), self.prior, self.kl_estimator, self.num_kl_draws)
+        parts = []
+        for prior, names in self.priors:
+            present = [distributions[name] for name in names if name in distributions]
+            if present:
+                parts.append(kl_all(present, prior, self.kl_estimator, self.num_kl_draws, **self.kl_options))
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
     def _guarded(self, function: Any, net: nn.Module, values: Any, call: Call) -> Any:
         if torch.compiler.is_compiling():
@@ -208,6 +219,18 @@ class Factorized(Posterior):
             return function(net, self.slots, values, call.args, call.kwargs)
         finally:
             self.guard.active = False
+
+
+def _by_prior(
+    prior: Prior, distributions: Mapping[str, Family], estimator: str
+) -> list[tuple[Prior, list[str]]]:
+    """The tensors that have equal priors, together; a pair without a KL raises."""
+    groups: dict[Prior, list[str]] = {}
+    for name, q in distributions.items():
+        groups.setdefault(prior.at(name, q.mean), []).append(name)
+    for p, names in groups.items():
+        check_pair(distributions[names[0]], p, estimator)
+    return list(groups.items())
 
 
 def _clones(tensors: Iterable[Tensor]) -> list[Tensor]:

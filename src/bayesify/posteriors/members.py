@@ -2,7 +2,8 @@
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +32,8 @@ class Members(Posterior):
             )
         self.posteriors = nn.ModuleList(make(member) for member in [net, *self.copies])
         self.sampling = self._of(0).sampling
+        self.predicts_by_pass = self._of(0).predicts_by_pass
+        self.penalty = self._of(0).penalty
         self.deterministic = all(p.deterministic for p in self.posteriors)
 
     def nets(self, net: nn.Module) -> list[nn.Module]:
@@ -41,6 +44,11 @@ class Members(Posterior):
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return self._of(member).draw(0, n, generator)
+
+    def stream(
+        self, member: int, num_draws: int, chunk: int, generator: Generator | None = None
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        return self._of(member).stream(0, num_draws, chunk, generator)
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
         return self._of(member).run_draw(self.nets(net)[member], call, weights)
@@ -55,6 +63,39 @@ class Members(Posterior):
 
     def kl(self, net: nn.Module) -> Tensor:
         return torch.stack([self._of(i).kl(m) for i, m in enumerate(self.nets(net))]).mean()
+
+    def member(self, net: nn.Module, index: Any = 0) -> tuple[int, dict[str, Tensor]]:
+        nets = self.nets(net)
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(nets):
+            raise ValueError(f"member: index {index!r} must be a whole number in 0..{len(nets) - 1}")
+        return index, self._of(index).mean(nets[index])
+
+    def install(self, net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
+        return self._of(0).install(net, weights)
+
+    def begin(
+        self, optimizer: Any = None, num_steps: int | None = None, folder: str | Path | None = None
+    ) -> None:
+        for i in range(len(self.posteriors)):
+            own = None if folder is None else Path(folder) / f"member-{i}"
+            self._of(i).begin(optimizer, num_steps, own)
+
+    def collect(self) -> None:
+        for i in range(len(self.posteriors)):
+            self._of(i).collect()
+
+    def extra_tensors(self) -> dict[str, Tensor]:
+        return {
+            f"posteriors.{i}.{key}": value
+            for i in range(len(self.posteriors))
+            for key, value in self._of(i).extra_tensors().items()
+        }
+
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        for i in range(len(self.posteriors)):
+            prefix = f"posteriors.{i}."
+            own = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+            self._of(i).make_room(own)
 
     def describe(self, name: str) -> str:
         return f"{1 + len(self.copies)} members, {self._of(0).describe(name)}"

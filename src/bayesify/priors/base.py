@@ -1,9 +1,13 @@
 """The face of every prior p(w)."""
 
+import inspect
+import json
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from bayesify.features import Feature
@@ -17,12 +21,20 @@ class Terms(NamedTuple):
 
 
 class Prior(ABC):
-    """A prior over one tensor, as a value of plain numbers. Members, in this order: `log_prob`, `terms`, `options`."""
+    """A prior over one tensor, as a value of plain numbers.
+
+    Members, in this order: `lower`, `log_prob`, `terms`, `options`, `at`.
+    """
 
     name: ClassVar[str]
     about: ClassVar[str]  # one line for `bayesify show priors`
     #: entries are independent (else log_prob has one value per draw of the whole tensor)
     independent: ClassVar[bool] = True
+    #: why no family of this library has a finite KL to this prior; "" where some have
+    refusal: ClassVar[str] = ""
+
+    #: numbers that are exponents, which compiled code must take as constants
+    constants: ClassVar[tuple[str, ...]] = ()
 
     @property
     def lower(self) -> float:
@@ -31,7 +43,11 @@ class Prior(ABC):
 
     @abstractmethod
     def log_prob(self, value: Tensor) -> Tensor:
-        """log p(w), elementwise."""
+        """log p(w), elementwise, −inf outside the support; of `value` as a whole where entries are not independent."""
+
+    def tensor_log_prob(self, value: Tensor, ndim: int) -> Tensor:
+        """log p of whole tensors of `ndim` dimensions: (*draws, *shape) → (*draws)."""
+        return self.log_prob(value).flatten(value.dim() - ndim).sum(-1) if ndim else self.log_prob(value)
 
     def terms(self) -> Terms | None:
         """log p as a sum of features of w; None where it is no such sum."""
@@ -42,6 +58,23 @@ class Prior(ABC):
     def options(self) -> dict[str, Any]:
         """The numbers that make this prior again, as plain data: `bf.prior(name, **options)`."""
 
+    def at(self, name: str, like: Tensor) -> "Prior":
+        """The prior of one tensor of a network: this one, unless it depends on the tensor's name or shape."""
+        return self
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Keeps the `constants` as texts: torch.compile takes a text as a constant, but a number that differs between
+        two models as a symbol, and powers with a symbol as exponent do not trace."""
+        if name in self.constants:
+            name, value = f"_{name}", repr(float(value))
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        text = self.__dict__.get(f"_{name}")
+        if not isinstance(text, str):
+            raise AttributeError(f"the {self.name} prior has no attribute {name!r}")
+        return float(text)
+
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{k}={v!r}' for k, v in self.options.items())})"
 
@@ -49,4 +82,41 @@ class Prior(ABC):
         return isinstance(other, Prior) and (self.name, self.options) == (other.name, other.options)
 
     def __hash__(self) -> int:
-        return hash((self.name, tuple(sorted(self.options.items()))))
+        return hash((self.name, json.dumps(self.options, sort_keys=True)))
+
+
+def check_options(prior: type[Prior], options: Mapping[str, Any]) -> None:
+    """Refuse options that the prior does not have."""
+    accepted = list(inspect.signature(prior).parameters)
+    for name, value in options.items():
+        if name not in accepted:
+            choices = f"choose from {', '.join(accepted)}" if accepted else "it has none"
+            raise TypeError(f"{name}={value!r}: the {prior.name} prior has no such option; {choices}")
+
+
+def number(name: str, value: Any) -> float:
+    """`value` as a finite number, or an error that names the option."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"prior {name}={value!r} must be a number, e.g. {name}=1.0")
+    if not math.isfinite(value):
+        raise ValueError(f"prior {name}={value!r} must be finite, e.g. {name}=1.0")
+    return float(value)
+
+
+def positive(name: str, value: Any) -> float:
+    """`value` as a positive finite number, or an error that names the option."""
+    if isinstance(value, int | float) and not 0 < value < math.inf:
+        raise ValueError(f"prior {name}={value!r} must be positive and finite, e.g. {name}=1.0")
+    return number(name, value)
+
+
+def whole(name: str, value: Any) -> float:
+    """`value` as a positive whole number, or an error that names the option."""
+    if positive(name, value) != int(value):
+        raise ValueError(f"prior {name}={value!r} must be a whole number: round it, or use the gamma prior")
+    return float(value)
+
+
+def where_inside(value: Tensor, outside: Tensor, density: Callable[[Tensor], Tensor], inner: float) -> Tensor:
+    """density(value), and −inf where `outside`; there the density is taken at `inner`, so that gradients are 0."""
+    return torch.where(outside, -torch.inf, density(torch.where(outside, inner, value)))

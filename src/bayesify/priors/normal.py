@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from bayesify.features import power
-from bayesify.priors.base import Prior, Terms
+from bayesify.priors.base import Prior, Terms, number, positive
 
 
 class Normal(Prior):
@@ -16,10 +16,8 @@ class Normal(Prior):
     about = "N(mean, std²)"
 
     def __init__(self, mean: float = 0.0, std: float = 1.0) -> None:
-        if not std > 0:
-            raise ValueError(f"prior std={std!r} must be positive")
-        self.mean = float(mean)
-        self.std = float(std)
+        self.mean = number("mean", mean)
+        self.std = positive("std", std)
 
     def log_prob(self, value: Tensor) -> Tensor:
         z = (value - self.mean) / self.std

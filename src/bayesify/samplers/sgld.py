@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import torch
+from torch import Tensor
 
-from bayesify.samplers.base import Sampler
+from bayesify.samplers.base import Group, Sampler, States
 
 
 class SGLD(Sampler):
@@ -19,18 +19,7 @@ class SGLD(Sampler):
     ) -> None:
         super().__init__(params, num_data, seed, lr=lr, temperature=temperature)
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            h, temperature = group["lr"], group["temperature"]
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                parameter.add_(parameter.grad, alpha=-h * self.num_data)
-                if temperature > 0:
-                    parameter.add_(self.noise(parameter), alpha=(2 * h * temperature) ** 0.5)
-        return loss
+    def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
+        h, temperature = group["lr"], group["temperature"]
+        move = gradient.mul_(-h)
+        return move if noise is None else move.add_(noise, alpha=(2 * h * temperature) ** 0.5)

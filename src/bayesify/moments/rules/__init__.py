@@ -1,5 +1,32 @@
 """Moment rules, one decorated function per formula; importing this room registers them."""
 
-from bayesify.moments.rules import activation, arithmetic, linear, norm, shape
+from bayesify.moments.rules import (
+    activation,
+    arithmetic,
+    elementwise,
+    linear,
+    norm,
+    pool,
+    product,
+    shape,
+    softmax,
+)
 
-__all__ = ["activation", "arithmetic", "linear", "norm", "shape"]
+from bayesify.moments.rules import attention, covariance, dropout, exact, interpolate  # isort: skip
+
+__all__ = [
+    "activation",
+    "arithmetic",
+    "attention",
+    "covariance",
+    "dropout",
+    "elementwise",
+    "exact",
+    "interpolate",
+    "linear",
+    "norm",
+    "pool",
+    "product",
+    "shape",
+    "softmax",
+]

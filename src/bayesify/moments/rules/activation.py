@@ -1,12 +1,150 @@
-"""Elementwise non-linearities."""
+"""Elementwise non-linearities to first order: E f(x) = f(E x), Var f(x) = f′(E x)² Var x (paper 3, eq. 4 and 5)."""
+
+import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from bayesify.moments.carrier import Moments, rule
+from bayesify.moments.carrier import Moments, parts, rule, spelled
 
 
-@rule(F.relu, torch.relu, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_)
+def scaled(mean: Tensor, slope: Tensor, x: Moments) -> Moments:
+    """Var y = slope² Var x."""
+    return Moments(mean, slope.square() * x.var)
+
+
+@rule(*spelled("relu", "relu_"))
 def relu(x: Moments) -> Moments:
-    """First order: f(E x), f′(E x)² Var x (paper 3, eq. 4 and 5)."""
     return Moments(x.mean.relu(), torch.where(x.mean > 0, x.var, 0.0))
+
+
+@rule(*spelled("leaky_relu", "leaky_relu_"))
+def leaky_relu(x: Moments, negative_slope: float = 0.01) -> Moments:
+    return Moments(
+        F.leaky_relu(x.mean, negative_slope), torch.where(x.mean > 0, x.var, negative_slope**2 * x.var)
+    )
+
+
+@rule(*spelled("prelu"))
+def prelu(x: Any, weight: Any) -> Moments:
+    """The slope a of the negative half may be random too: Var (a x) = a² Var x + Var a ((E x)² + Var x)."""
+    (mean, var), (a, a_var) = parts(x), parts(weight)
+    shape = (1, -1) + (1,) * (mean.dim() - 2) if a.numel() > 1 else (1,) * mean.dim()
+    slope = a.view(shape).square()
+    negative = slope * var if var is not None else torch.zeros_like(mean)
+    if a_var is not None:
+        negative = negative + a_var.view(shape) * (mean.square() if var is None else mean.square() + var)
+    positive = torch.zeros_like(mean) if var is None else var
+    return Moments(F.prelu(mean, a), torch.where(mean > 0, positive, negative))
+
+
+@rule(*spelled("elu", "elu_"))
+def elu(x: Moments, alpha: float = 1.0) -> Moments:
+    return scaled(F.elu(x.mean, alpha), torch.where(x.mean > 0, 1.0, alpha * x.mean.clamp_max(0).exp()), x)
+
+
+@rule(*spelled("celu", "celu_"))
+def celu(x: Moments, alpha: float = 1.0) -> Moments:
+    return scaled(F.celu(x.mean, alpha), (x.mean / alpha).clamp_max(0).exp(), x)
+
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+
+@rule(*spelled("selu", "selu_"))
+def selu(x: Moments) -> Moments:
+    slope = torch.where(x.mean > 0, SELU_SCALE, SELU_SCALE * SELU_ALPHA * x.mean.clamp_max(0).exp())
+    return scaled(F.selu(x.mean), slope, x)
+
+
+@rule(F.gelu)
+def gelu(x: Moments, approximate: str = "none") -> Moments:
+    """GELU′ = Φ(x) + x φ(x); of the tanh form ½(1 + t) + ½ x (1 − t²) u′, t = tanh u, u = √(2/π)(x + 0.044715 x³)."""
+    m = x.mean
+    if approximate == "tanh":
+        c = math.sqrt(2 / math.pi)
+        t = (c * (m + 0.044715 * m**3)).tanh()
+        slope = 0.5 * (1 + t) + 0.5 * m * (1 - t.square()) * c * (1 + 3 * 0.044715 * m.square())
+    else:
+        slope = torch.special.ndtr(m) + m * (-0.5 * m.square()).exp() / math.sqrt(2 * math.pi)
+    return scaled(F.gelu(m, approximate=approximate), slope, x)
+
+
+@rule(*spelled("silu", "silu_"))
+def silu(x: Moments) -> Moments:
+    s = x.mean.sigmoid()
+    return scaled(F.silu(x.mean), s * (1 + x.mean * (1 - s)), x)
+
+
+@rule(*spelled("mish", "mish_"))
+def mish(x: Moments) -> Moments:
+    """x tanh(softplus x): derivative t + x (1 − t²) sigmoid(x)."""
+    t = F.softplus(x.mean).tanh()
+    return scaled(F.mish(x.mean), t + x.mean * (1 - t.square()) * x.mean.sigmoid(), x)
+
+
+@rule(*spelled("softplus"))
+def softplus(x: Moments, beta: float = 1.0, threshold: float = 20.0) -> Moments:
+    return scaled(F.softplus(x.mean, beta, threshold), (beta * x.mean).sigmoid(), x)
+
+
+@rule(*spelled("softsign"))
+def softsign(x: Moments) -> Moments:
+    return scaled(F.softsign(x.mean), (1 + x.mean.abs()).pow(-2), x)
+
+
+@rule(*spelled("sigmoid", "sigmoid_", "expit"))
+def sigmoid(x: Moments) -> Moments:
+    s = x.mean.sigmoid()
+    return scaled(s, s * (1 - s), x)
+
+
+@rule(*spelled("logsigmoid"))
+def logsigmoid(x: Moments) -> Moments:
+    return scaled(F.logsigmoid(x.mean), (-x.mean).sigmoid(), x)
+
+
+@rule(*spelled("tanh", "tanh_"))
+def tanh(x: Moments) -> Moments:
+    t = x.mean.tanh()
+    return scaled(t, 1 - t.square(), x)
+
+
+@rule(*spelled("hardswish", "hardswish_"))
+def hardswish(x: Moments) -> Moments:
+    """x (x + 3)/6 between −3 and 3: derivative (2x + 3)/6 there, 0 below and 1 above."""
+    inside = torch.where(x.mean < 3, (2 * x.mean + 3) / 6, 1.0)
+    return scaled(F.hardswish(x.mean), torch.where(x.mean > -3, inside, 0.0), x)
+
+
+@rule(*spelled("hardsigmoid"))
+def hardsigmoid(x: Moments) -> Moments:
+    return Moments(F.hardsigmoid(x.mean), torch.where(x.mean.abs() < 3, x.var / 36, 0.0))
+
+
+@rule(*spelled("clamp", "clamp_", "clip", "clip_"))
+def clamp(x: Moments, min: Any = None, max: Any = None) -> Moments:
+    mean = x.mean.clamp(min, max)
+    return Moments(mean, torch.where(mean == x.mean, x.var, 0.0))
+
+
+@rule(*spelled("clamp_min", "clamp_min_"))
+def clamp_min(x: Moments, min: Any) -> Moments:
+    return clamp(x, min=min)
+
+
+@rule(*spelled("clamp_max", "clamp_max_"))
+def clamp_max(x: Moments, max: Any) -> Moments:
+    return clamp(x, max=max)
+
+
+@rule(*spelled("hardtanh", "hardtanh_"))
+def hardtanh(x: Moments, min_val: float = -1.0, max_val: float = 1.0) -> Moments:
+    return clamp(x, min_val, max_val)
+
+
+@rule(*spelled("relu6"))
+def relu6(x: Moments) -> Moments:
+    return clamp(x, 0.0, 6.0)

@@ -1,21 +1,14 @@
-"""Sums of random and deterministic operands."""
+"""Sums, products and quotients of random and deterministic operands, and reductions."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, rule
+from bayesify.moments.carrier import Moments, parts, rule, spelled
 
 
-@rule(
-    torch.add,
-    torch.Tensor.add,
-    torch.Tensor.add_,
-    torch.Tensor.__add__,
-    torch.Tensor.__radd__,
-    torch.Tensor.__iadd__,
-)
+@rule(*spelled("add", "add_", "__add__", "__radd__", "__iadd__"))
 def add(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     """E(x + αy) = E x + α E y;  Var = Var x + α² Var y, x and y taken as independent (residual sums).
 
@@ -23,10 +16,108 @@ def add(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     """
     if x is y:
         return Moments((1 + alpha) * x.mean, (1 + alpha) ** 2 * x.var)
-    if not isinstance(x, Moments):
-        mean = torch.add(x, y.mean, alpha=alpha)
-        return Moments(mean, (alpha**2 * y.var).expand(mean.shape))
-    if not isinstance(y, Moments):
-        mean = torch.add(x.mean, y, alpha=alpha) if isinstance(y, Tensor) else x.mean + alpha * y
-        return Moments(mean, x.var.expand(mean.shape))
-    return Moments(torch.add(x.mean, y.mean, alpha=alpha), torch.add(x.var, y.var, alpha=alpha**2))
+    (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
+    mean = x_mean + y_mean if alpha == 1 else x_mean + alpha * y_mean
+    if y_var is not None and alpha != 1:
+        y_var = alpha**2 * y_var
+    if x_var is None or y_var is None:
+        return Moments(mean, (y_var if x_var is None else x_var).expand(mean.shape))
+    return Moments(mean, x_var + y_var)
+
+
+@rule(*spelled("sub", "sub_", "subtract", "__sub__", "__isub__"))
+def sub(x: Any, y: Any, *, alpha: float = 1) -> Moments:
+    return add(x, y, alpha=-alpha)
+
+
+@rule(*spelled("rsub", "__rsub__"))
+def rsub(x: Any, y: Any) -> Moments:
+    return add(y, x, alpha=-1)
+
+
+@rule(*spelled("neg", "neg_", "negative", "__neg__"))
+def negative(x: Moments) -> Moments:
+    return Moments(-x.mean, x.var)
+
+
+@rule(*spelled("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"))
+def mul(x: Any, y: Any) -> Moments:
+    """Independent: Var xy = (E x)² Var y + Var x ((E y)² + Var y). x·x is the square, to first order."""
+    if x is y:
+        return Moments(x.mean.square(), 4 * x.mean.square() * x.var)
+    (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
+    mean = x_mean * y_mean
+    if x_var is None:
+        return Moments(mean, _squared(x_mean) * y_var)
+    if y_var is None:
+        return Moments(mean, x_var * _squared(y_mean))
+    return Moments(mean, x_mean.square() * y_var + x_var * (y_mean.square() + y_var))
+
+
+@rule(*spelled("div", "div_", "divide", "true_divide", "__truediv__", "__itruediv__"))
+def div(x: Any, y: Any, *, rounding_mode: None = None) -> Moments:
+    """First order in the divisor: Var x/y = (Var x + (x/y)² Var y)/(E y)²."""
+    if rounding_mode is not None:
+        raise NotImplementedError(f"the moments pass cannot round: rounding_mode={rounding_mode!r}")
+    if x is y:
+        return Moments(torch.ones_like(x.mean), torch.zeros_like(x.var))
+    (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
+    mean = x_mean / y_mean
+    if y_var is None:
+        return Moments(mean, x_var / _squared(y_mean))
+    var = mean.square() * y_var
+    return Moments(mean, (var if x_var is None else var + x_var) / y_mean.square())
+
+
+@rule(*spelled("__rtruediv__", "__rdiv__"))
+def rdiv(x: Any, y: Any) -> Moments:
+    return div(y, x)
+
+
+def _squared(value: Any) -> Any:
+    return value.square() if isinstance(value, Tensor) else value * value
+
+
+@rule(*spelled("sum"))
+def total(x: Moments, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Moments:
+    return Moments(torch.sum(x.mean, dim, keepdim, dtype=dtype), torch.sum(x.var, dim, keepdim, dtype=dtype))
+
+
+@rule(*spelled("mean"))
+def average(x: Moments, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Moments:
+    """Var of a mean over n entries: Σ Var x / n²."""
+    mean = torch.mean(x.mean, dim, keepdim, dtype=dtype)
+    n = x.mean.numel() // max(mean.numel(), 1)
+    return Moments(mean, torch.mean(x.var, dim, keepdim, dtype=dtype) / n)
+
+
+@rule(*spelled("cumsum"))
+def cumsum(x: Moments, dim: int, *, dtype: Any = None) -> Moments:
+    return Moments(x.mean.cumsum(dim, dtype=dtype), x.var.cumsum(dim, dtype=dtype))
+
+
+@rule(*spelled("amax"))
+def amax(x: Moments, dim: int, keepdim: bool = False) -> Moments:
+    return _at_extreme(x, x.mean.argmax(dim, keepdim=True), dim, keepdim)
+
+
+@rule(*spelled("amin"))
+def amin(x: Moments, dim: int, keepdim: bool = False) -> Moments:
+    return _at_extreme(x, x.mean.argmin(dim, keepdim=True), dim, keepdim)
+
+
+@rule(*spelled("max"))
+def maximum(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Variance at the largest mean (co-pooling); with `dim` also the indices, as in torch."""
+    if dim is None:
+        flat = Moments(x.mean.flatten(), x.var.flatten())
+        return _at_extreme(flat, flat.mean.argmax(0, keepdim=True), 0, False)
+    if not isinstance(dim, int):
+        raise NotImplementedError("the moments pass has a rule for max over a dimension, not of two tensors")
+    index = x.mean.argmax(dim, keepdim=True)
+    return _at_extreme(x, index, dim, keepdim), index if keepdim else index.squeeze(dim)
+
+
+def _at_extreme(x: Moments, index: Tensor, dim: int, keepdim: bool) -> Moments:
+    picked = Moments(x.mean.gather(dim, index), x.var.gather(dim, index))
+    return picked if keepdim else Moments(picked.mean.squeeze(dim), picked.var.squeeze(dim))

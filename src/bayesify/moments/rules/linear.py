@@ -1,46 +1,14 @@
-"""Linear maps: linear layers and convolutions, plain and transposed."""
+"""Linear maps with independent entries: linear layers and convolutions, plain and transposed; embeddings."""
 
 from functools import partial
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import RULES, Moments
-
-
-def linear_map(
-    operation: Any,
-    x: Moments | Tensor,
-    weight: Moments | Tensor,
-    bias: Moments | Tensor | None = None,
-    *args: Any,
-    **kwargs: Any,
-) -> Moments:
-    """y = w·x + b, entries of w, x and b independent (paper 3, eq. 7 corrected).
-
-    E y = E w·E x + E b;   Var y = Var w·((E x)² + Var x) + (E w)²·Var x + Var b
-    """
-    x_mean, x_var = _parts(x)
-    w_mean, w_var = _parts(weight)
-    b_mean, b_var = _parts(bias)
-    mean = operation(x_mean, w_mean, b_mean, *args, **kwargs)
-    var = None
-    if w_var is not None:
-        second = x_mean.square() if x_var is None else x_mean.square() + x_var
-        var, b_var = operation(second, w_var, b_var, *args, **kwargs), None
-    if x_var is not None:
-        through = operation(x_var, w_mean.square(), b_var, *args, **kwargs)
-        var = through if var is None else var + through
-    elif var is None:  # only the bias is random
-        var = operation(x_mean.new_zeros(x_mean.shape), w_mean, b_var, *args, **kwargs)
-    return Moments(mean, var)
-
-
-def _parts(value: Moments | Tensor | None) -> tuple[Any, Any]:
-    """(mean, var); var is None for what is not random."""
-    return (value.mean, value.var) if isinstance(value, Moments) else (value, None)
-
+from bayesify.moments.carrier import FORMS, RULES, Moments, parts, rule
+from bayesify.moments.recompute import forgetting
 
 CONVOLUTIONS = (
     F.conv1d,
@@ -51,5 +19,164 @@ CONVOLUTIONS = (
     F.conv_transpose3d,
 )
 LINEAR_MAPS = (F.linear, *CONVOLUTIONS)
+
+
+MERGED = (
+    F.linear,
+    F.conv1d,
+    F.conv2d,
+    F.conv3d,
+)  # inputs and weights meet in one dimension, which may be extended
+
+
+def linear_map(
+    operation: Any,
+    x: Moments | Tensor,
+    weight: Moments | Tensor,
+    bias: Moments | Tensor | None = None,
+    *args: Any,
+    var_dtype: torch.dtype | None = None,
+    **kwargs: Any,
+) -> Moments:
+    """y = w·x + b, entries of w, x and b independent (paper 3, eq. 7 corrected).
+
+    E y = E w·E x + E b;   Var y = Var w·((E x)² + Var x) + (E w)²·Var x + Var b
+    `var_dtype` is the precision in which the variance is multiplied; that of the mean without.
+    """
+    x_mean, x_var = parts(x)
+    w_mean, w_var = parts(weight)
+    b_mean, b_var = parts(bias)
+    mean = operation(x_mean, w_mean, b_mean, *args, **kwargs)
+    products = []  # pairs of input and weight whose maps add up to the variance
+    if w_var is not None:
+        products.append((_second_moment(x_mean, x_var), w_var))
+    if x_var is not None:
+        products.append((x_var, w_mean.square()))
+    if not products:  # only the bias is random
+        products.append((x_mean.new_zeros(x_mean.shape), w_mean))
+    if var_dtype is not None:
+        products = [(first.to(var_dtype), second.to(var_dtype)) for first, second in products]
+        b_var = None if b_var is None else b_var.to(var_dtype)
+    squares = (products[0][0], lambda: _second_moment(x_mean.detach(), _detached(x_var)).to(var_dtype))
+    weights = (products[-1][1], lambda: w_mean.detach().square().to(var_dtype))
+    kept = [squares] * (w_var is not None) + [weights] * (x_var is not None)
+    with forgetting(*kept):
+        var = _sum_of_maps(operation, products, b_var, args, kwargs)
+    return Moments(mean, var.to(mean.dtype))
+
+
+def _second_moment(mean: Tensor, var: Tensor | None) -> Tensor:
+    return mean.square() if var is None else mean.square() + var
+
+
+def _detached(value: Tensor | None) -> Tensor | None:
+    return None if value is None else value.detach()
+
+
+def half_linear_map(
+    operation: Any, x: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
+) -> Moments:
+    """`linear_map` whose variance is multiplied in bfloat16 on a GPU: a rounding of 0.4 % per factor, half the memory
+    traffic, and tensor cores. Means keep their precision."""
+    mean = parts(x)[0]
+    half = mean.is_cuda and mean.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
+    return linear_map(operation, x, weight, bias, *args, **kwargs, var_dtype=torch.bfloat16 if half else None)
+
+
+def _sum_of_maps(operation: Any, products: list[Any], bias: Any, args: Any, kwargs: Any) -> Tensor:
+    """Σ of the maps of all (input, weight) pairs, + bias; two pairs as one map of the joined inputs."""
+    first, weight = products[0]
+    plain = operation in MERGED and (operation is F.linear or _groups(args, kwargs) == 1)
+    if plain and _one_per_output(weight):
+        rest = _sum_of_maps(operation, products[1:], bias, args, kwargs) if products[1:] else None
+        own = _shared(operation, first, weight, bias if rest is None else None, args, kwargs)
+        return own if rest is None else own + rest
+    if plain and len(products) == 2 and first.is_cuda:
+        dim = -1 if operation is F.linear else first.dim() - weight.dim() + 1
+        joined = torch.cat([x for x, _ in products], dim), torch.cat([w for _, w in products], 1)
+        return operation(*joined, bias, *args, **kwargs)
+    total = operation(first, weight, bias, *args, **kwargs)
+    for x, w in products[1:]:
+        total = total + operation(x, w, None, *args, **kwargs)
+    return total
+
+
+def _shared(operation: Any, second: Tensor, w_var: Tensor, b_var: Any, args: Any, kwargs: Any) -> Tensor:
+    """Var w·E x² + Var b with one variance s_k per output k: s_k Σ_j E x_j², one map with ones for all k."""
+    s = w_var.flatten(1)[:, 0]  # (outputs,)
+    if operation is F.linear:
+        var = second.sum(-1, keepdim=True) * s
+        return var if b_var is None else var + b_var
+    ones = w_var.new_ones(1, 1, *w_var.shape[2:])
+    channels = second.dim() - w_var.dim() + 1  # 0 for an input without a batch
+    var = operation(second.sum(channels, keepdim=True), ones, None, *args, **kwargs)
+    shape = (-1,) + (1,) * (w_var.dim() - 2)  # (outputs, 1, ...)
+    var = var * s.view(shape)
+    return var if b_var is None else var + b_var.view(shape)
+
+
+def _one_per_output(w_var: Tensor) -> bool:
+    """Is the variance the same number over all but the first dimension (an expanded view)?"""
+    return w_var.dim() > 1 and all(s == 0 for s in w_var.stride()[1:])
+
+
+def _groups(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    return kwargs.get("groups", args[3] if len(args) > 3 else 1)
+
+
 for _operation in LINEAR_MAPS:
     RULES[_operation] = partial(linear_map, _operation)
+    FORMS["half"][_operation] = partial(half_linear_map, _operation)
+
+
+@rule(torch.addmm, torch.Tensor.addmm)
+def addmm(bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> Moments:
+    """βb + α x·w."""
+    if beta != 1 or alpha != 1:
+        raise NotImplementedError(
+            f"the moment rule of addmm has beta = alpha = 1, not {beta!r} and {alpha!r}"
+        )
+    w_mean, w_var = parts(weight)
+    transposed = w_mean.t() if w_var is None else Moments(w_mean.t(), w_var.t())
+    return linear_map(F.linear, x, transposed, bias)
+
+
+@rule(F.embedding)
+def embedding(
+    indices: Tensor,
+    weight: Moments,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Moments:
+    """Rows of the table: mean and variance of the row."""
+    if max_norm is not None:
+        raise NotImplementedError("the moments pass does not rescale embeddings: leave out max_norm")
+    rest = (padding_idx, None, norm_type, scale_grad_by_freq, sparse)
+    return Moments(F.embedding(indices, weight.mean, *rest), F.embedding(indices, weight.var, *rest))
+
+
+@rule(F.bilinear)
+def bilinear(x: Any, y: Any, weight: Any, bias: Any = None) -> Moments:
+    """z_k = Σ_ij x_i w_kij y_j + b_k, entries independent:
+
+    Var z_k = Σ_i Var x_i (Σ_j w y_j)² + Σ_j Var y_j (Σ_i w x_i)² + Σ_ij w² Var x_i Var y_j
+              + Σ_ij Var w (x_i² + Var x_i)(y_j² + Var y_j) + Var b_k,  means where not said otherwise
+    """
+    (x_mean, x_var), (y_mean, y_var), (w, w_var) = parts(x), parts(y), parts(weight)
+    b, b_var = parts(bias)
+    mean = F.bilinear(x_mean, y_mean, w, b)
+    var = torch.zeros_like(mean)
+    if x_var is not None:
+        var = var + torch.einsum("...i,...ki->...k", x_var, torch.einsum("kij,...j->...ki", w, y_mean) ** 2)
+    if y_var is not None:
+        var = var + torch.einsum("...j,...kj->...k", y_var, torch.einsum("kij,...i->...kj", w, x_mean) ** 2)
+    if x_var is not None and y_var is not None:
+        var = var + F.bilinear(x_var, y_var, w.square())
+    if w_var is not None:
+        x_second = x_mean.square() if x_var is None else x_mean.square() + x_var
+        y_second = y_mean.square() if y_var is None else y_mean.square() + y_var
+        var = var + F.bilinear(x_second, y_second, w_var)
+    return Moments(mean, var if b_var is None else var + b_var)

@@ -1,45 +1,216 @@
-"""Normalisation layers."""
+"""Normalisation layers. Layer, group, instance and RMS norm to full first order; a simple form, which scales only; and
+a form that divides by the total of both moments."""
 
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, rule
+from bayesify.moments.carrier import Moments, parts, rule
+from bayesify.moments.recompute import recomputed
 
 
 @rule(F.batch_norm)
 def batch_norm(
     x: Any,
-    running_mean: Tensor,
-    running_var: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     weight: Any = None,
     bias: Any = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Moments:
-    """Var y = γ² Var x / (v + ε), v the running variance; γ and β may be random themselves."""
-    if not isinstance(x, Moments):  # only γ or β is random
-        x = Moments(x, torch.zeros_like(x))
+    """Var y = γ² Var x / (v + ε); v is the batch's variance of the means in training, else the running one.
+
+    A batch's own statistics are taken as fixed: what they add is of relative size 1 / (entries per channel).
+    """
+    mean, var = parts(x)
+    shape = (1, -1) + (1,) * (mean.dim() - 2)  # (1, channels, 1, ...)
     if training:
-        raise NotImplementedError("the moments pass runs batch norm in eval mode only: call model.eval()")
-    shape = (1, -1) + (1,) * (x.mean.dim() - 2)  # (1, channels, 1, ...)
-    gain = (running_var + eps).rsqrt().view(shape)
-    centred = (x.mean - running_mean.view(shape)) * gain
-    var = x.var * gain.square()
-    gamma, gamma_var = _parts(weight, shape, 1.0)
-    beta, beta_var = _parts(bias, shape, 0.0)
-    return Moments(
-        gamma * centred + beta,
-        (gamma**2 + gamma_var) * var + gamma_var * centred.square() + beta_var,
-    )
+        v = mean.var((0, *range(2, mean.dim())), correction=0)
+    else:
+        assert running_var is not None
+        v = running_var
+    (gamma, gamma_var), (beta, beta_var) = parts(weight), parts(bias)
+    if gamma_var is None and beta_var is None and var is not None:
+        gain = 1 / (v + eps) if gamma is None else gamma.square() / (v + eps)
+        y = F.batch_norm(mean, running_mean, running_var, gamma, beta, training, momentum, eps)
+        return Moments(y, var * gain.view(shape))
+    centred = F.batch_norm(mean, running_mean, running_var, None, None, training, momentum, eps)
+    return affine(centred, None if var is None else var / (v + eps).view(shape), weight, bias, shape)
 
 
-def _parts(value: Any, shape: tuple[int, ...], default: float) -> tuple[Any, Any]:
-    if value is None:
-        return default, 0.0
-    if isinstance(value, Moments):
-        return value.mean.view(shape), value.var.view(shape)
-    return value.view(shape), 0.0
+@rule(F.layer_norm)
+def layer_norm(
+    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Moments:
+    return _layer_norm(x, normalized_shape, weight, bias, eps, "full")
+
+
+@rule(F.layer_norm, form="total")
+def layer_norm_total(
+    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Moments:
+    return _layer_norm(x, normalized_shape, weight, bias, eps, "total")
+
+
+@rule(F.layer_norm, form="simple")
+def layer_norm_simple(
+    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Moments:
+    return _layer_norm(x, normalized_shape, weight, bias, eps, "simple")
+
+
+def _layer_norm(x: Any, sizes: Any, weight: Any, bias: Any, eps: float, form: str) -> Moments:
+    dims = tuple(range(-len(sizes), 0))
+    return affine(*standardize(x, dims, eps, form), weight, bias, tuple(sizes))
+
+
+@rule(F.group_norm)
+def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Moments:
+    return _group_norm(x, num_groups, weight, bias, eps, "full")
+
+
+@rule(F.group_norm, form="total")
+def group_norm_total(
+    x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Moments:
+    return _group_norm(x, num_groups, weight, bias, eps, "total")
+
+
+@rule(F.group_norm, form="simple")
+def group_norm_simple(
+    x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
+) -> Moments:
+    return _group_norm(x, num_groups, weight, bias, eps, "simple")
+
+
+def _group_norm(x: Any, groups: int, weight: Any, bias: Any, eps: float, form: str) -> Moments:
+    mean, var = parts(x)
+    grouped = (mean.shape[0], groups, -1)  # (batch, groups, entries)
+    inner = mean.reshape(grouped)
+    y, y_var = standardize(inner if var is None else Moments(inner, var.reshape(grouped)), (-1,), eps, form)
+    y_var = None if y_var is None else y_var.view(mean.shape)
+    return affine(y.view(mean.shape), y_var, weight, bias, (1, -1) + (1,) * (mean.dim() - 2))
+
+
+@rule(F.instance_norm)
+def instance_norm(
+    x: Any,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Any = None,
+    bias: Any = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Moments:
+    """Group norm with one channel per group; with running statistics in eval mode a fixed scaling."""
+    if not use_input_stats:
+        return batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
+    mean, _ = parts(x)
+    if running_mean is not None:  # updates the running statistics
+        F.instance_norm(mean, running_mean, running_var, None, None, True, momentum, eps)
+    return _group_norm(x, mean.shape[1], weight, bias, eps, "full")
+
+
+@rule(F.rms_norm)
+def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Moments:
+    return _rms_norm(x, normalized_shape, weight, eps, total=False)
+
+
+@rule(F.rms_norm, form="total")
+def rms_norm_total(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Moments:
+    return _rms_norm(x, normalized_shape, weight, eps, total=True)
+
+
+def _rms_norm(x: Any, sizes: Any, weight: Any, eps: float | None, total: bool) -> Moments:
+    """y = x r, r² = 1/(mean x² + ε), d entries:  Var y_i = r²[Var x_i (1 − 2y_i²/d) + y_i²/d² Σ_j y_j² Var x_j]."""
+    mean, var = parts(x)
+    dims = tuple(range(-len(sizes), 0))
+    d = torch.Size(sizes).numel()
+    eps = torch.finfo(mean.dtype).eps if eps is None else eps
+    power = mean.square() + var if total and var is not None else mean.square()
+    precision = 1 / (power.mean(dims, keepdim=True) + eps)
+    y = mean * precision.sqrt()
+    if var is not None:
+        square = y.square()
+        shared = (square * var).sum(dims, keepdim=True)
+        var = precision * (var * (1 - 2 / d * square) + square * shared / d**2)
+    return affine(y, var, weight, None, tuple(sizes))
+
+
+@rule(torch._weight_norm)
+def weight_norm(v: Any, g: Any, dim: int = 0) -> Moments:
+    """w = g u, u = v/‖v‖ over all dimensions but `dim`:
+    Var w_i = (g/‖v‖)²[s_i(1 − 2u_i²) + u_i² Σ_j u_j²s_j] + u_i² Var g, s = Var v (what both add is left out)."""
+    (mean, s), (g_mean, g_var) = parts(v), parts(g)
+    dims = tuple(d for d in range(mean.dim()) if d != dim % mean.dim())
+    norm = torch.linalg.vector_norm(mean, dim=dims, keepdim=True)
+    u = mean / norm
+    var = torch.zeros_like(mean) if g_var is None else u.square() * g_var
+    if s is not None:
+        square = u.square()
+        own = s * (1 - 2 * square) + square * (square * s).sum(dims, keepdim=True)
+        var = var + (g_mean / norm).square() * own
+    return Moments(g_mean * u, var)
+
+
+def standardize(x: Any, dims: tuple[int, ...], eps: float, form: str) -> tuple[Tensor, Tensor | None]:
+    """y = (x − x̄)/√V over `dims`, d entries; (E y, Var y) to first order (eq. 14 corrected):
+
+    Var y_i = (1/V)[Var x_i (1 − 2/d − 2y_i²/d) + (1/d²)(Σ Var x + 2y_i Σ y_j Var x_j + y_i² Σ y_j² Var x_j)]
+    V = Var(E x) + ε; the "total" form adds the mean of Var x, which is part of what a draw of x is divided by. The
+    "simple" form keeps Var x_i / V.
+    """
+    mean, var = parts(x)
+    if var is None:
+        return _standardized(mean, None, dims, eps)[0], None
+    if form == "simple":
+        y, precision = _standardized(mean, None, dims, eps)
+        return y, precision * var
+    return recomputed(partial(_standardize, dims, eps, form == "total"), mean, var)  # type: ignore[return-value]
+
+
+def _standardized(
+    mean: Tensor, var: Tensor | None, dims: tuple[int, ...], eps: float
+) -> tuple[Tensor, Tensor]:
+    v, m = torch.var_mean(mean, dims, correction=0, keepdim=True)
+    if var is not None:
+        d = mean.numel() // max(m.numel(), 1)
+        v = v + (1 - 1 / d) * var.mean(dims, keepdim=True)
+    precision = 1 / (v + eps)
+    return (mean - m) * precision.sqrt(), precision
+
+
+def _standardize(
+    dims: tuple[int, ...], eps: float, total: bool, mean: Tensor, var: Tensor
+) -> tuple[Tensor, Tensor]:
+    y, precision = _standardized(mean, var if total else None, dims, eps)
+    d = mean.numel() // max(precision.numel(), 1)
+    weighted = y * var
+    zero, one, two = (s.sum(dims, keepdim=True) / d**2 for s in (var, weighted, y * weighted))
+    own = var * (1 - 2 / d - (2 / d) * y.square())
+    return y, precision * (own + zero + y * (2 * one + y * two)).clamp_min(0)
+
+
+def affine(y: Tensor, var: Tensor | None, weight: Any, bias: Any, shape: tuple[int, ...]) -> Moments:
+    """γy + β: Var = (γ² + Var γ) Var y + Var γ (E y)² + Var β; γ and β may be random or left out."""
+    (gamma, gamma_var), (beta, beta_var) = parts(weight), parts(bias)
+    mean, y_var = y, var
+    if gamma is not None:
+        gamma = gamma.view(shape)
+        mean = gamma * y
+        var = None if y_var is None else gamma.square() * y_var
+    if gamma_var is not None:
+        own = gamma_var.view(shape) * (y.square() if y_var is None else y.square() + y_var)
+        var = own if var is None else var + own
+    if beta is not None:
+        mean = mean + beta.view(shape)
+    if beta_var is not None:
+        beta_var = beta_var.view(shape)
+        var = beta_var.expand(mean.shape) if var is None else var + beta_var
+    return Moments(mean, torch.zeros_like(mean) if var is None else var)

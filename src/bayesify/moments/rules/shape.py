@@ -1,28 +1,147 @@
 """Operations that only move entries: the same for mean and variance."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from bayesify.moments.carrier import RULES, Moments
-
-
-def moved(operation: Any, x: Moments, *args: Any, **kwargs: Any) -> Moments:
-    """op(x) has mean op(E x) and variance op(Var x)."""
-    return Moments(operation(x.mean, *args, **kwargs), operation(x.var, *args, **kwargs))
+from bayesify.moments.carrier import RULES, Moments, Simplex, parts, rule, spelled
+from bayesify.moments.standin import replace
 
 
-for _operation in (
-    torch.reshape,
-    torch.flatten,
-    torch.Tensor.reshape,
-    torch.Tensor.flatten,
-    torch.Tensor.view,
-    torch.Tensor.t,
-    torch.Tensor.transpose,
-    torch.Tensor.detach,
-    torch.real,
-    torch.Tensor.contiguous,
-):
+def moved(operation: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """op(x) has mean op(E x) and variance op(Var x). Other random arguments only show their shape or dtype."""
+    args = replace(args, Moments, _mean)
+    if not isinstance(x, Moments):
+        return operation(x, *args, **kwargs)
+    mean, var = operation(x.mean, *args, **kwargs), operation(x.var, *args, **kwargs)
+    if isinstance(mean, Tensor):
+        return Moments(mean, var)
+    return tuple(Moments(m, v) for m, v in zip(mean, var, strict=True))  # split, chunk, unbind
+
+
+def _mean(moments: Moments) -> Tensor:
+    return moments.mean
+
+
+MOVES = (
+    *("reshape", "flatten", "view", "view_as", "reshape_as", "ravel", "t", "transpose", "permute"),
+    *("movedim", "moveaxis", "swapaxes", "swapdims", "squeeze", "unsqueeze", "expand", "expand_as", "clone"),
+    *("broadcast_to", "contiguous", "detach", "detach_", "real", "__getitem__", "narrow", "select", "gather"),
+    *(
+        "index_select",
+        "take_along_dim",
+        "masked_select",
+        "roll",
+        "flip",
+        "rot90",
+        "repeat",
+        "tile",
+        "tril",
+        "triu",
+    ),
+    *(
+        "repeat_interleave",
+        "diagonal",
+        "unfold",
+        "fold",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "channel_shuffle",
+    ),
+    *("chunk", "split", "tensor_split", "split_with_sizes", "unbind", "hsplit", "vsplit", "adjoint"),
+    *("unsafe_chunk", "unsafe_split", "alias", "view_copy"),
+)
+for _operation in spelled(*MOVES):
     RULES[_operation] = partial(moved, _operation)
+
+RULES[torch.Tensor.unflatten] = RULES[torch.unflatten] = partial(moved, torch.unflatten)
+
+CASTS = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cuda", "cpu", "pin_memory")
+
+
+def cast(operation: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Another dtype or device; a row that sums to one stays one."""
+    if isinstance(x, Simplex):
+        args = replace(args, (Moments, Simplex), _mean)
+        mean, var, score_var = (operation(t, *args, **kwargs) for t in x[:3])
+        return Simplex(mean, var, score_var, x.dropped)
+    return moved(operation, x, *replace(args, Simplex, Simplex.moments), **kwargs)
+
+
+def _register_casts() -> None:
+    for operation in spelled(*CASTS):
+        rule(operation, simplex=True)(_Cast(operation))
+
+
+class _Cast:
+    """`cast` of one operation; a class so that each has an identity of its own."""
+
+    def __init__(self, operation: Callable) -> None:
+        self.operation = operation
+
+    def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        return cast(self.operation, x, *args, **kwargs)
+
+
+_register_casts()
+
+
+@rule(*spelled("cat", "concat", "concatenate"))
+def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Moments:
+    return _joined(torch.cat, tensors, dim if axis is None else axis)
+
+
+@rule(*spelled("stack"))
+def stack(tensors: Any, dim: int = 0) -> Moments:
+    return _joined(torch.stack, tensors, dim)
+
+
+def _joined(operation: Any, tensors: Any, dim: int) -> Moments:
+    """Deterministic parts have no variance."""
+    pairs = [parts(t) for t in tensors]
+    variances = [torch.zeros_like(mean) if var is None else var for mean, var in pairs]
+    return Moments(operation([mean for mean, _ in pairs], dim), operation(variances, dim))
+
+
+@rule(*spelled("masked_fill", "masked_fill_"))
+def masked_fill(x: Moments, mask: Tensor, value: Any) -> Moments:
+    return Moments(x.mean.masked_fill(mask, value), x.var.masked_fill(mask, 0.0))
+
+
+@rule(*spelled("where"))
+def where(condition: Any, x: Any, y: Any) -> Moments:
+    if isinstance(x, Tensor) and x.dtype == torch.bool:  # the method: x.where(condition, y)
+        condition, x = x, condition
+    (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
+    return Moments(
+        torch.where(condition, x_mean, y_mean),
+        torch.where(condition, 0.0 if x_var is None else x_var, 0.0 if y_var is None else y_var),
+    )
+
+
+@rule(F.pad)
+def pad(x: Moments, pad: Any, mode: str = "constant", value: float | None = None) -> Moments:
+    return Moments(F.pad(x.mean, pad, mode, value), F.pad(x.var, pad, mode))
+
+
+def _like(operation: Any, x: Moments, *args: Any, **kwargs: Any) -> Tensor:
+    """A deterministic tensor of the same shape."""
+    return operation(x.mean, *args, **kwargs)
+
+
+LIKE = (
+    "zeros_like",
+    "ones_like",
+    "empty_like",
+    "rand_like",
+    "randn_like",
+    "full_like",
+    "new_zeros",
+    "new_ones",
+)
+for _operation in spelled(*LIKE, "new_empty", "new_full", "new_tensor"):
+    RULES[_operation] = partial(_like, _operation)

@@ -1,0 +1,137 @@
+"""What a sampler costs: its update against Adam's, the whole training step, and predictions over stored draws.
+
+    python benchmarks/samplers.py --device cuda
+    python benchmarks/samplers.py --device cpu --batch 32
+
+Update: ResNet-18's parameters with fixed gradients; Adam fused (the better of its forms on a CPU). On CUDA also the
+share of the device's copy bandwidth: a step reads θ, g, p, ξ and writes θ, p, ξ once.
+Step: ResNet-18 on 32x32 images, forward, backward, update; Adam on the plain network with the same prior as penalty
+left out, the sampler with its prior. Runs of both sides alternate, and the median of their ratios counts.
+Prediction: 20 draws from memory against 20 forward passes.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import bayesify as bf
+from bayesify.nets import make
+from bayesify.samplers import ATMC, SGHMC, SGLD, SGNHT
+from timing import measure, table
+
+NUM_DATA = 50_000
+SETTINGS = {"lr": 1e-3, "num_data": NUM_DATA, "mass": 11.1}
+
+
+def resnet(device: str) -> nn.Module:
+    torch.manual_seed(0)
+    return make("resnet18", num_outputs=10, input_shape=(3, 32, 32)).to(device)
+
+
+def updates(device: str) -> None:
+    """Seconds of one update, and its ratio to Adam's."""
+    parameters = list(resnet(device).parameters())
+    for p in parameters:
+        p.grad = 1e-4 * torch.randn_like(p)
+    adams = [{"fused": True}] if device == "cuda" else [{}, {"foreach": True}, {"fused": True}]
+    adam = min(measure(torch.optim.Adam(parameters, lr=0.0, **form).step, device).seconds for form in adams)
+    makers: dict[str, Callable[[], Any]] = {
+        "atmc": lambda: ATMC(parameters, **SETTINGS),
+        "atmc, hyperbolic": lambda: ATMC(parameters, max_speed=1.0, **SETTINGS),
+        "sgnht": lambda: SGNHT(parameters, **SETTINGS),
+        "sghmc": lambda: SGHMC(parameters, **SETTINGS),
+        "sgld": lambda: SGLD(parameters, lr=1e-9, num_data=NUM_DATA),
+    }
+    if device == "cuda":
+        makers["atmc, without the kernel"] = lambda: ATMC(parameters, fused=False, **SETTINGS)
+    numel = sum(p.numel() for p in parameters)
+    copy = bandwidth(device)
+    rows = [["adam", f"{1e3 * adam:.3f}", "1.00", f"{7 * 4 * numel / adam / copy:.0%}"]]
+    for name, maker in makers.items():
+        seconds = measure(maker().step, device).seconds
+        share = f"{7 * 4 * numel / seconds / copy:.0%}" if name.startswith("atmc") else ""
+        rows.append([name, f"{1e3 * seconds:.3f}", f"{seconds / adam:.2f}", share])
+    table("update of ResNet-18's parameters", rows, ["", "ms", "÷ adam", "of copy bandwidth"])
+
+
+def bandwidth(device: str) -> float:
+    """Bytes per second of a copy, read and written."""
+    source = torch.randn(2**26, device=device)
+    target = torch.empty_like(source)
+    return 2 * source.numel() * 4 / measure(lambda: target.copy_(source), device, 0.5).seconds
+
+
+def steps(device: str, batch: int, compiled: bool, rounds: int) -> None:
+    """A whole training step by Adam and by ATMC, alternating."""
+    x = torch.randn(batch, 3, 32, 32, device=device)
+    y = torch.arange(batch, device=device) % 10
+
+    def step(module: nn.Module, optimizer: Any, loss_of: Callable[[], Tensor]) -> Callable[[], None]:
+        def run() -> None:
+            optimizer.zero_grad()
+            loss_of().backward()
+            optimizer.step()
+
+        return run
+
+    plain = resnet(device)
+    model = bf.bayesify(resnet(device), bf.ThermostatMCMC(), num_data=NUM_DATA)
+    called = torch.compile(plain) if compiled else plain
+    sampled: Any = torch.compile(model) if compiled else model
+    adam = torch.optim.Adam(plain.parameters(), lr=1e-4, fused=True if device == "cuda" else None)
+    runs = {
+        "adam": step(plain, adam, lambda: F.cross_entropy(called(x), y)),
+        "atmc": step(model, model.optimizer(lr=1e-4), lambda: sampled(x, target=y).total),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            seconds[name].append(measure(run, device, 3.0 if device == "cpu" else 1.0).seconds)
+    ratio = statistics.median(b / a for a, b in zip(*seconds.values(), strict=True))
+    rows = [[name, f"{1e3 * statistics.median(values):.2f}"] for name, values in seconds.items()]
+    table(f"training step, batch {batch}{', compiled' if compiled else ''}", rows, ["", "ms"])
+    print(f"atmc ÷ adam: {ratio:.3f} (median of {rounds} rounds)")
+
+
+def prediction(device: str, batch: int) -> None:
+    """20 stored draws against 20 forward passes."""
+    model = bf.bayesify(resnet(device), bf.ThermostatMCMC(), num_data=NUM_DATA)
+    for index in range(20):
+        model.posterior.steps = index
+        model.collect()
+    x = torch.randn(batch, 3, 32, 32, device=device)
+    net = model.net.eval()
+
+    @torch.no_grad()
+    def twenty() -> None:
+        for _ in range(20):
+            net(x)
+
+    ours = measure(lambda: model.predict(x, num_draws=20), device, 3.0).seconds
+    theirs = measure(twenty, device, 3.0).seconds
+    rows = [["20 stored draws", f"{batch / ours:.0f}"], ["20 forward passes", f"{batch / theirs:.0f}"]]
+    table(f"prediction, batch {batch}", rows, ["", "images per second"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compile", action="store_true", help="compile the networks of the training step")
+    a = parser.parse_args()
+    import warnings
+
+    warnings.filterwarnings("ignore", "batch norm")  # it is about time here, not about the posterior
+    updates(a.device)
+    steps(a.device, a.batch, a.compile, a.rounds)
+    prediction(a.device, a.batch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The gradient of the loss with respect to the input, averaged over draws of a random network."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesify.batches import as_arguments
+from bayesify.families import standard_normal
+from bayesify.likelihoods import Likelihood, likelihood
+from bayesify.module import BayesianModule
+from bayesify.moments import Moments
+from bayesify.posteriors import Call
+
+AVERAGES = ("loss", "probs")
+
+
+def input_gradient(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    num_draws: int = 1,
+    average: str = "loss",
+    generator: Generator | None = None,
+) -> Tensor:
+    """∂/∂x of the negative log-likelihood of `y`, summed over the batch: of x's shape.
+
+    model:    a plain network (of logits) or a Bayesian model; parameters get no gradient, batch norm is in eval mode
+    average:  over draws, of the "loss" (expectation over the model's own noise), or of the "probs": the loss of the
+              averaged prediction
+    """
+    if average not in AVERAGES:
+        raise ValueError(f"average={average!r} does not exist; choose from {', '.join(AVERAGES)}")
+    law = _likelihood(model)
+    with torch.enable_grad(), evaluating(model):
+        x = x.detach().requires_grad_(True)
+        log_probs = [
+            law.log_prob(output, law.check(output, y, values=False))
+            for output in outputs(model, x, num_draws, generator)
+        ]
+        stacked = torch.stack(log_probs)  # (draws, batch)
+        mixed = stacked.mean(0) if average == "loss" else stacked.logsumexp(0) - math.log(len(stacked))
+        (gradient,) = torch.autograd.grad(-mixed.sum(), x)
+    return gradient
+
+
+def outputs(model: nn.Module, x: Tensor, num_draws: int, generator: Generator | None) -> Iterator[Any]:
+    """The network's predictions for `num_draws` draws (as many for each member of an ensemble), as `predict` draws."""
+    if not isinstance(model, BayesianModule):
+        yield model(x)
+        return
+    posterior, net = model.posterior, model.net
+    members = len(posterior.nets(net))
+    each = 1 if posterior.deterministic else -(-num_draws // members)
+    call = Call(*as_arguments(x, {}), generator)
+    with model._locked():
+        for member in range(members):
+            for _ in range(each):
+                if posterior.predicts_by_pass or posterior.sampling == "moments":
+                    output = model.pick(posterior.run(net, call, member))
+                else:
+                    drawn = posterior.draw(member, 1, generator)
+                    weights = {name: w[0].detach() for name, w in drawn.items()}
+                    output = model.pick(posterior.run_draw(net, call, weights, member))
+                yield _drawn(output, generator)
+
+
+def _drawn(output: Any, generator: Generator | None) -> Any:
+    if not isinstance(output, Moments):
+        return output
+    noise = standard_normal(tuple(output.mean.shape), output.mean, generator)
+    return output.mean + output.var.clamp_min(1e-16).sqrt() * noise
+
+
+def _likelihood(model: nn.Module) -> Likelihood:
+    return model.likelihood if isinstance(model, BayesianModule) else likelihood("categorical")
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode, and every module's own mode again afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode

@@ -1,0 +1,131 @@
+"""bf.sample_chains: several chains of a small network at once, in one process."""
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from bayesify.batches import as_arguments, inputs_of, target_of, to_device
+from bayesify.methods import ThermostatMCMC
+from bayesify.module import BayesianModule
+from bayesify.posteriors import Chain, without_guards
+from bayesify.posteriors.energy import energy
+from bayesify.posteriors.kept import Place
+from bayesify.posteriors.members import reinitialize
+from bayesify.posteriors.stored_draws import StoredDraws
+from bayesify.samplers import SAMPLERS, Sampler
+from bayesify.samplers.schedules import Schedule
+
+
+def sample_chains(
+    model: BayesianModule,
+    loader: Iterable[Any],
+    *,
+    num_chains: int,
+    epochs: int,
+    lr: float = 1e-3,
+    schedule: Schedule | None = None,
+    seed: int = 0,
+) -> None:
+    """Run `num_chains` chains side by side by vmap, all on the same batches, and put their draws into `model`.
+
+    For networks so small that one chain leaves the machine idle. Chain 0 starts from the network as it is, the
+    others from new weights (`reset_parameters` of every layer). Draws are kept at the method's sample times; R-hat
+    of `bf.diagnostics.function_values(model, x)` says whether the chains agree.
+    Larger networks: `bf.fit_members` with one chain for every process or group of processes.
+
+    >>> bf.sample_chains(model, loader, num_chains=8, epochs=100, lr=1e-2)
+    """
+    method, chain = model.method, model.posterior
+    if not isinstance(method, ThermostatMCMC) or not isinstance(chain, Chain):
+        raise TypeError(f"{model.method.name} is no sampling method: use bf.ThermostatMCMC()")
+    if not isinstance(chain.kept, StoredDraws):
+        raise TypeError("keep='moments' holds one chain only: use keep='draws'")
+    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.net.modules()):
+        raise TypeError(
+            "chains side by side cannot have batch norm, whose statistics vmap does not batch: use bf.fit"
+        )
+    batches = [*loader]
+    if not batches:
+        raise ValueError("the loader is empty: nothing to sample from")
+    if model.num_data is None:
+        model.num_data = sum(len(target_of(batch)) for batch in batches)
+    stacked = _starts(model.net, num_chains, seed)
+    sampler = _sampler(model, stacked, lr, seed)
+    scheduler = None if schedule is None else schedule.scheduler(sampler)
+    times = method.sample_times(epochs * len(batches))
+    assert times is not None
+    model.train()
+    step = 0
+    for epoch in range(epochs):
+        for batch in batches if epoch == 0 else loader:
+            _step(model, stacked, sampler, to_device(batch, next(iter(stacked.values())).device))
+            if scheduler is not None:
+                scheduler.step()
+            step += 1
+            if times.due(step):
+                _collect(chain.kept, stacked, step, num_chains)
+    chain.steps += step
+    with torch.no_grad():
+        for name, p in model.net.named_parameters():
+            if name in stacked:
+                p.copy_(stacked[name][0])
+
+
+def _starts(net: nn.Module, num_chains: int, seed: int) -> dict[str, nn.Parameter]:
+    """Every trainable parameter of all chains: (chains, *shape)."""
+    if num_chains < 1:
+        raise ValueError(f"num_chains={num_chains!r} must be at least 1")
+    nets = [net, *(without_guards(copy.deepcopy(net)) for _ in range(num_chains - 1))]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for other in nets[1:]:
+            reinitialize(other)
+    names = [name for name, p in net.named_parameters() if p.requires_grad]
+    parameters = [dict(each.named_parameters()) for each in nets]
+    return {name: nn.Parameter(torch.stack([p[name].detach() for p in parameters])) for name in names}
+
+
+def _sampler(model: BayesianModule, stacked: dict[str, nn.Parameter], lr: float, seed: int) -> Sampler:
+    """The method's sampler over all chains: coordinates do not see each other, so one sampler serves them all."""
+    method, chain = model.method, model.posterior
+    assert isinstance(method, ThermostatMCMC) and isinstance(chain, Chain) and model.num_data is not None
+    groups: list[dict[str, Any]] = [
+        {"params": [p for name, p in stacked.items() if name in chain.slots]},
+        {"params": [p for name, p in stacked.items() if name not in chain.slots], "temperature": 0.0},
+    ]
+    settings = method.settings(lr, model.num_data)
+    used = [group for group in groups if group["params"]]
+    return SAMPLERS[method.sampler](used, lr=lr, num_data=model.num_data, seed=seed, **settings)
+
+
+def _step(model: BayesianModule, stacked: dict[str, nn.Parameter], sampler: Sampler, batch: Any) -> None:
+    args, kwargs = as_arguments(inputs_of(batch), {})
+    target = target_of(batch)
+    chain = model.posterior
+    assert isinstance(chain, Chain) and model.num_data is not None
+    num_data = model.num_data
+
+    def loss(weights: dict[str, Tensor]) -> Tensor:
+        output = model.pick(functional_call(model.net, weights, args, dict(kwargs)))
+        nll = model.likelihood.nll(output, target, None, values=False)
+        return nll + energy(chain.priors, {name: weights[name] for name in chain.slots}) / num_data
+
+    sampler.zero_grad()
+    vmap(loss, randomness="different")(dict(stacked)).sum().backward()
+    sampler.step()
+
+
+@torch.no_grad()
+def _collect(kept: StoredDraws, stacked: dict[str, nn.Parameter], step: int, num_chains: int) -> None:
+    for name, p in stacked.items():
+        if not p.isfinite().all():
+            raise RuntimeError(
+                f"a chain has diverged: {name} is not finite after {step} steps. The {len(kept)} earlier draws are "
+                f"kept. Lower the step size (lr), raise the mass, or bound the speed (max_speed)"
+            )
+    for index in range(num_chains):
+        kept.add(Place(index, step), {name: p[index] for name, p in stacked.items()})

@@ -1,0 +1,88 @@
+"""Do the chains agree, and how many independent draws are they worth?
+
+Reference: Vehtari et al., "Rank-normalization, folding, and localization: an improved R-hat", Bayesian
+Analysis 2021 (split R-hat and effective sample size, without the rank normalization).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesify.batches import as_arguments
+from bayesify.posteriors import Call, Chain, Members
+
+
+def autocorrelation(series: Tensor) -> Tensor:
+    """ρ_t of every series, lags 0 … draws − 1: (..., draws) -> (..., draws)."""
+    n = series.shape[-1]
+    centred = series.double() - series.double().mean(-1, keepdim=True)
+    spectrum = torch.fft.rfft(centred, n=2 * n)
+    covariance = torch.fft.irfft(spectrum.abs().square(), n=2 * n)[..., :n]
+    return covariance / covariance[..., :1].clamp_min(torch.finfo(torch.float64).tiny)
+
+
+def rhat(draws: Tensor) -> Tensor:
+    """Split R-hat: (chains, draws, ...) -> (...). 1 where the halves of all chains agree; above 1.01 they do not yet.
+
+    R̂ = √(var⁺ / W), var⁺ = (n − 1)/n W + B/n, over the 2 · chains halves of n draws.
+    """
+    halves = _halves(draws)
+    n = halves.shape[1]
+    within = halves.var(1).mean(0)
+    between = halves.mean(1).var(0)  # B / n
+    return (((n - 1) / n * within + between) / within).sqrt()
+
+
+def ess(draws: Tensor) -> Tensor:
+    """Effective sample size of the mean: (chains, draws, ...) -> (...).
+
+    τ = −1 + 2 Σ_k P_k with P_k = ρ_{2k} + ρ_{2k+1}, cut off where P_k < 0 and made monotone (Geyer); ESS = all / τ.
+    ρ_t = 1 − (W − mean_m s_m² ρ_{t,m}) / var⁺ over split chains m.
+    """
+    halves = _halves(draws).movedim(1, -1)  # (halves, ..., n)
+    count, n = halves.shape[0], halves.shape[-1]
+    variance = halves.var(-1)  # (halves, ...)
+    within = variance.mean(0)
+    total = (n - 1) / n * within + (halves.mean(-1).var(0) if count > 1 else 0)
+    scaled = ((n - 1) / n * variance)[..., None] * autocorrelation(halves)
+    rho = 1 - (within[..., None] - scaled.mean(0)) / total[..., None]  # (..., n)
+    rho[..., 0] = 1
+    pairs = rho[..., : 2 * (n // 2)].unflatten(-1, (-1, 2)).sum(-1)  # (..., n // 2)
+    positive = (pairs > 0).cummin(-1).values
+    monotone = torch.where(positive, pairs, 0).cummin(-1).values.clamp_min(0)
+    time = -1 + 2 * monotone.sum(-1)
+    everything = torch.tensor(float(count * n), dtype=torch.float64)
+    return everything / time.clamp_min(1 / everything.log10())
+
+
+def function_values(model: Any, x: Any) -> Tensor:
+    """What the network says at `x` for every stored draw: (chains, draws, outputs), chains cut to equal length.
+
+    R-hat and ESS are taken of these: weights of a network are not identified, its function is.
+    """
+    posterior = model.posterior
+    members = list(posterior.posteriors) if isinstance(posterior, Members) else [posterior]
+    call = Call(*as_arguments(x, {}))
+    chains: dict[tuple[int, int], list[Tensor]] = {}
+    with torch.no_grad(), model._locked(), model._evaluating():
+        for index, chain in enumerate(members):
+            if not isinstance(chain, Chain):
+                raise TypeError(f"{model.method.name} keeps no chain of draws: use bf.ThermostatMCMC()")
+            for place, weights in chain.each():
+                output = model.pick(posterior.run_draw(model.net, call, weights, index))
+                chains.setdefault((index, place.chain), []).append(output.flatten().cpu())
+    if not chains:
+        raise RuntimeError("the chain has no draws yet")
+    length = min(map(len, chains.values()))
+    return torch.stack([torch.stack(values[-length:]) for values in chains.values()])
+
+
+def _halves(draws: Tensor) -> Tensor:
+    """(chains, draws, ...) -> (2 · chains, draws // 2, ...); a middle draw is left out."""
+    if draws.dim() < 2 or draws.shape[1] < 4:
+        raise ValueError(
+            f"draws of shape {tuple(draws.shape)} must be (chains, draws, ...) with at least 4 draws"
+        )
+    n = draws.shape[1] // 2
+    return torch.cat([draws[:, :n], draws[:, draws.shape[1] - n :]]).double()

@@ -1,0 +1,80 @@
+"""Mass, noise and thermostat rate for a network, from the curvature of its loss."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+STABLE = 0.3  # √(λ/m) h above it is read by the thermostat as gradient noise
+DECAY = 0.9
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Settings for `bf.ThermostatMCMC` or a sampler, and why."""
+
+    lr: float
+    mass: float
+    noise: float
+    thermostat_rate: float
+    reasons: tuple[str, ...]
+
+    def __str__(self) -> str:
+        settings = f"lr={self.lr:g}, mass={self.mass:.4g}, noise={self.noise:.4g}, "
+        return "\n".join(
+            [f"{settings}thermostat_rate={self.thermostat_rate:.4g}", *(f"  {r}" for r in self.reasons)]
+        )
+
+
+def suggest(
+    model: Any, x: Any, y: Tensor, lr: float = 1e-3, iterations: int = 20, seed: int = 0
+) -> Suggestion:
+    """Settings for a step of `lr`, from one batch.
+
+    The largest curvature λ̄ of the mean loss is found by power iteration (two backward passes each). U = num_data ·
+    loss has λ = num_data λ̄, and √(λ/m) h ≤ 0.3 gives the smallest mass that is safe.
+    Curvature grows in the first epochs of training: ask again after a while.
+    """
+    if model.num_data is None:
+        raise ValueError("num_data is missing: give bayesify(..., num_data=len(train_set))")
+    curvature = _largest_curvature(model, x, y, iterations, seed)
+    mass = model.num_data * max(curvature, 1e-12) * lr**2 / STABLE**2
+    noise = -math.log(DECAY) / lr
+    rate = 1e-3 / lr**2
+    step = lr**2 * model.num_data / mass
+    return Suggestion(
+        lr,
+        mass,
+        noise,
+        rate,
+        (
+            f"mass: the largest curvature of the mean loss is {curvature:.3g}; √(num_data · {curvature:.3g} / mass) "
+            f"· lr = {STABLE} is about as far as the integrator stays true",
+            f"a step is then like SGD with learning rate {step:.2g} and momentum {DECAY}; weights move by "
+            f"{lr / math.sqrt(mass):.2g} a step (root mean square)",
+            f"noise: a full step keeps {DECAY} of the momentum",
+            "thermostat_rate: the thermostat follows the gradient noise within some hundred steps",
+            f"max_speed={3 / math.sqrt(mass):.3g} would bound a step at three times its usual size",
+        ),
+    )
+
+
+def _largest_curvature(model: Any, x: Any, y: Tensor, iterations: int, seed: int) -> float:
+    parameters = [p for p in model.net.parameters() if p.requires_grad]
+    loss = model.loss(x, y).total
+    gradients = torch.autograd.grad(loss, parameters, create_graph=True, allow_unused=True)
+    pairs = [(p, g) for p, g in zip(parameters, gradients, strict=True) if g is not None and g.requires_grad]
+    used, slopes = [p for p, _ in pairs], [g for _, g in pairs]
+    generator = torch.Generator().manual_seed(seed)
+    direction = [torch.randn(p.shape, generator=generator).to(p) for p in used]
+    value = 0.0
+    for _ in range(iterations):
+        length = math.sqrt(sum(v.square().sum().item() for v in direction))
+        direction = [v / max(length, 1e-30) for v in direction]
+        products = torch.autograd.grad(slopes, used, direction, retain_graph=True, allow_unused=True)
+        after = [torch.zeros_like(p) if h is None else h for p, h in zip(used, products, strict=True)]
+        value = sum((a * v).sum().item() for a, v in zip(after, direction, strict=True))
+        direction = after
+    return abs(value)

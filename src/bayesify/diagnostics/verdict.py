@@ -1,0 +1,98 @@
+"""In words: is it sampling from the posterior, and if not, what to change."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+TOLERANCE = 0.05  # a temperature this near 1 is right
+SIGMAS = 3.0
+
+
+def verdict(
+    rows: Sequence[Any], drift: float = 0.0, rhat: float | None = None, ess: float | None = None
+) -> list[str]:
+    """Sentences on the rows of a `Monitor`, and on the R-hat and ESS of function values where given.
+
+    drift: of the thermostat, as a share of D
+    """
+    found = [
+        *_temperature(rows),
+        *_thermostat(rows, drift),
+        *_convergence(rhat, ess),
+    ]
+    return found or [
+        "nothing speaks against sampling from the posterior: temperatures and thermostats are right"
+    ]
+
+
+def _temperature(rows: Sequence[Any]) -> list[str]:
+    found = []
+    for kind, advice_hot, advice_cold in (
+        (
+            "kinetic",
+            "the friction does not take the gradient noise away: use a thermostat (sampler='atmc'), larger batches, "
+            "or a lower step size",
+            "the thermostat is still above what the gradient noise asks for: run longer, or raise thermostat_rate",
+        ),
+        (
+            "configurational",
+            "lower the step size or raise the mass, and use larger batches",
+            "run longer; with a cyclic schedule raise thermostat_rate; correlated gradient noise, which one "
+            "thermostat per weight cannot undo, shrinks with larger batches",
+        ),
+    ):
+        wrong = [r for r in rows if _off(getattr(r, kind), getattr(r, f"{kind}_error"))]
+        if not wrong:
+            continue
+        worst = max(wrong, key=lambda r: abs(math.log(max(getattr(r, kind), 1e-6))))
+        value = getattr(worst, kind)
+        hotter = value > 1
+        words = f"{'hotter' if hotter else 'colder'} than the posterior by {abs(value - 1):.0%}"
+        place = f"({kind} temperature {value:.2f} in {worst.name}; {len(wrong)} of {len(rows)} parameters are off)"
+        found.append(f"{words} {place}: {advice_hot if hotter else advice_cold}")
+    return found
+
+
+def _thermostat(rows: Sequence[Any], drift: float) -> list[str]:
+    with_one = [r for r in rows if not math.isnan(r.thermostat)]
+    if not with_one:
+        return []
+    found = []
+    if drift > 0.05:
+        found.append(
+            f"the thermostat is still moving (by {drift:.0%} of D over the last half): run longer, or raise "
+            f"thermostat_rate"
+        )
+    far = [r for r in with_one if abs(r.thermostat - r.predicted) > 0.25 * max(r.predicted, r.noise)]
+    if far and drift <= 0.05:
+        worst = max(far, key=lambda r: abs(r.thermostat - r.predicted) / max(r.predicted, r.noise))
+        found.append(
+            f"the thermostat of {worst.name} stands at {worst.thermostat:.3g}, gradient noise predicts "
+            f"{worst.predicted:.3g}: the step is too large (it reads the integrator's error as noise), or the chain "
+            f"has not settled"
+        )
+    full = [r for r in with_one if r.thermostat > r.noise]
+    if full:
+        found.append(
+            f"gradient noise alone is more than D in {len(full)} of {len(rows)} parameters: friction is set by it and "
+            f"no noise is added there (right, but slow); larger batches or a smaller step bring it below"
+        )
+    return found
+
+
+def _convergence(rhat: float | None, ess: float | None) -> list[str]:
+    found = []
+    if rhat is not None and rhat > 1.05:
+        found.append(
+            f"the chains do not agree (R-hat {rhat:.2f} of the outputs, should be below 1.05): run longer"
+        )
+    if ess is not None and ess < 10:
+        found.append(
+            f"the draws are worth {ess:.0f} independent ones: keep them further apart, or run longer, or take "
+            f"larger steps"
+        )
+    return found
+
+
+def _off(value: float, error: float) -> bool:
+    return not math.isnan(value) and abs(value - 1) > max(TOLERANCE, SIGMAS * error)

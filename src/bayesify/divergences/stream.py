@@ -1,0 +1,76 @@
+"""`stream`: M draws of any differentiable log-density, with a graph of one node per coordinate of θ (FORMULAS 2.4).
+
+With g = −log p and the coordinates of the family's form, accumulated without a graph over the draws:
+
+    w = loc + scale ξ         V = mean g(w_i)   c_loc = mean g′(w_i)       c_scale = mean g′(w_i) ξ_i
+    w = sign scale ξ          V                                            c_scale = mean g′(w_i) sign ξ_i
+    w = sign exp(loc + scale ξ)   V             c_loc = mean g′(w_i) w_i   c_scale = mean g′(w_i) w_i ξ_i
+
+    V + Σ (loc − sg(loc)) c_loc + (scale − sg(scale)) c_scale
+
+has the value and the first gradient of `direct`; memory does not depend on M. It has no second derivatives.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from bayesify.divergences.direct import log_prior
+from bayesify.divergences.repar import log_density
+from bayesify.divergences.statistics import Draws, chunks
+from bayesify.divergences.tuples import coordinates
+from bayesify.families.base import Family, inside_functorch
+from bayesify.families.location_scale import LocationScale
+from bayesify.families.log_location_scale import LogLocationScale
+from bayesify.priors.base import Prior
+
+
+def stream(q: Family, p: Prior, draws: Draws) -> Tensor:
+    """E log q(w) − 1/M Σ log p(w_i) by value and first gradient; E log q as in `repar`."""
+    value, slopes = _accumulated(q, p, draws)
+    surrogate = value
+    for theta, slope in zip(coordinates(q), slopes, strict=True):
+        surrogate = surrogate + ((theta - theta.detach()) * slope).sum()
+    return surrogate + (q.neg_entropy() if draws.noise is None else log_density(q, draws))
+
+
+def _accumulated(q: Family, p: Prior, draws: Draws) -> tuple[Tensor, list[Tensor]]:
+    """V and the slopes c of each coordinate, without a graph."""
+
+    def energy(w: Tensor) -> Tensor:
+        return -log_prior(q, p, w).sum()
+
+    value: Tensor | None = None
+    slopes: list[Tensor] = []
+    with torch.no_grad():
+        for noise in chunks(q, draws):
+            w = q.transform(noise)
+            gradient, part = _slope(energy, w)
+            parts = [factor.sum(0) for factor in _chain(q, noise, w, gradient)]
+            value = part if value is None else value + part
+            slopes = [a + b for a, b in zip(slopes, parts, strict=True)] if slopes else parts
+    assert value is not None
+    return value / draws.num, [slope / draws.num for slope in slopes]
+
+
+def _slope(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of a scalar function and its value, both without a graph."""
+    if torch.compiler.is_compiling() or inside_functorch():
+        return torch.func.grad_and_value(function)(x)
+    # hooks of an outer context (graph_size, save_on_cpu) are for graphs that stay; this one goes at once
+    with torch.enable_grad(), saved_tensors_hooks(Tensor.detach, Tensor.detach):
+        leaf = x.detach().requires_grad_()
+        value = function(leaf)
+        (gradient,) = torch.autograd.grad(value, leaf)
+    return gradient, value.detach()
+
+
+def _chain(q: Family, noise: Tensor, w: Tensor, gradient: Tensor) -> list[Tensor]:
+    """g′(w) ∂w/∂coordinate for every draw."""
+    if isinstance(q, LocationScale):
+        return [gradient, gradient * noise]
+    if isinstance(q, LogLocationScale):
+        return [gradient * w, gradient * w * noise]
+    return [gradient * noise if q.sign is None else gradient * q.sign * noise]

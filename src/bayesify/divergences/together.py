@@ -1,0 +1,158 @@
+"""Σ_j KL(q_j ‖ p) over many tensors j in a handful of kernels, for normal posteriors and priors."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesify import families, priors
+from bayesify.chi_squared import chi_squared
+from bayesify.divergences.exact import exact
+from bayesify.divergences.statistics import Draws
+from bayesify.families.base import inside_functorch
+from bayesify.families.noise import standard_normal
+
+#: (estimator, family, prior) -> the KL of many tensors at once
+TOGETHER: dict[tuple[str, type, type], Callable[[Any, Any, Draws], Tensor]] = {}
+
+
+def together(estimator: str, family: type, prior: type) -> Callable[[Callable], Callable]:
+    """Register the KL of many tensors of a pair."""
+
+    def register(function: Callable[[Any, Any, Draws], Tensor]) -> Callable[[Any, Any, Draws], Tensor]:
+        TOGETHER[estimator, family, prior] = function
+        return function
+
+    return register
+
+
+@together("exact", families.Normal, priors.Normal)
+def normal_normal_exact(qs: Sequence[families.Normal], p: priors.Normal, draws: Draws) -> Tensor:
+    """Σ log(s/σ) + (σ² + (μ − m)²)/(2s²) − ½."""
+    if _plain(qs):
+        return torch.stack([exact(q, p, draws) for q in qs]).sum()
+    return _Exact.apply(p.mean, p.std, *(q.loc for q in qs), *(q.log_scale for q in qs))
+
+
+@together("repar", families.Normal, priors.Normal)
+def normal_normal_repar(qs: Sequence[families.Normal], p: priors.Normal, draws: Draws) -> Tensor:
+    """Σ log(s/σ) + (y² + σ² v)/(2s²) − ½ with y = μ − m + σ ξ̄, ξ̄ = z/√M and v = χ²_{M−1}/M.
+
+    It is the tuple of the pair: mean (w − m)² = (μ − m)² + 2(μ − m)σ ξ̄ + σ² mean ξ², and mean ξ² = ξ̄² + v.
+    """
+    if _plain(qs):
+        return torch.stack([_repar(q, p, draws) for q in qs]).sum()
+    locs, log_scales = [q.loc for q in qs], [q.log_scale for q in qs]
+    length = sum(_aligned(t) for t in locs)
+    with torch.no_grad():
+        z = _cut(standard_normal((length,), locs[0], draws.generator), locs)
+        chi = []
+        if draws.num > 1:
+            chi = _cut(chi_squared(draws.num - 1, (length,), locs[0], draws.generator), locs)
+    return _Repar.apply(p.mean, p.std, draws.num, len(qs), *locs, *log_scales, *z, *chi)
+
+
+def _repar(q: families.Normal, p: priors.Normal, draws: Draws) -> Tensor:
+    """`normal_normal_repar` of one tensor in plain operations, which the compiler fuses."""
+    mean = standard_normal(tuple(q.shape), q.loc, draws.generator) / math.sqrt(draws.num)
+    var = chi_squared(draws.num - 1, tuple(q.shape), q.loc, draws.generator) / draws.num
+    scale = q.scale
+    quadratic = (q.loc - p.mean + scale * mean).square() + scale.square() * var
+    return (quadratic / (2 * p.std**2) - q.log_scale).sum() + q.shape.numel() * (math.log(p.std) - 0.5)
+
+
+def _plain(qs: Sequence[families.Normal]) -> bool:
+    """Are multi-tensor kernels of no use: compiled code, torch.func, tensors of several kinds?"""
+    if torch.compiler.is_compiling() or inside_functorch():
+        return True
+    first = qs[0].loc
+    return any(q.loc.dtype != first.dtype or q.loc.device != first.device for q in qs)
+
+
+def _aligned(tensor: Tensor) -> int:
+    return -(-tensor.numel() // 4) * 4  # views start at multiples of four numbers: aligned reads
+
+
+def _cut(flat: Tensor, likes: Sequence[Tensor]) -> list[Tensor]:
+    """Views of `flat` of the shape of each tensor."""
+    parts = flat.split([_aligned(t) for t in likes])
+    return [part[: t.numel()].view(t.shape) for part, t in zip(parts, likes, strict=True)]
+
+
+class _Exact(torch.autograd.Function):
+    """∂KL/∂μ = (μ − m)/s², ∂KL/∂log σ = σ²/s² − 1."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: float, std: float, *tensors: Tensor) -> Tensor:
+        n = len(tensors) // 2
+        locs, log_scales = tensors[:n], tensors[n:]
+        ctx.mean, ctx.std = mean, std
+        ctx.save_for_backward(*tensors)
+        shifted = torch._foreach_sub(locs, mean) if mean else locs
+        scales = torch._foreach_exp(log_scales)
+        squares = _sum_of_squares(shifted) + _sum_of_squares(scales)
+        return squares / (2 * std**2) - _sum(log_scales, squares.dtype) + _count(locs) * (math.log(std) - 0.5)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        n = len(saved) // 2
+        locs, log_scales = saved[:n], saved[n:]
+        shifted = torch._foreach_sub(locs, ctx.mean) if ctx.mean else locs
+        by_loc = torch._foreach_mul(shifted, grad / ctx.std**2)
+        variances = torch._foreach_exp(torch._foreach_mul(log_scales, 2.0))
+        by_scale = torch._foreach_mul(
+            torch._foreach_sub(torch._foreach_div(variances, ctx.std**2), 1.0), grad
+        )
+        return (None, None, *by_loc, *by_scale)
+
+
+class _Repar(torch.autograd.Function):
+    """∂KL/∂μ = y/s², ∂KL/∂log σ = (y σ ξ̄ + σ² v)/s² − 1; both are kept from forward: 2 numbers a weight, any M."""
+
+    @staticmethod
+    def forward(ctx: Any, mean: float, std: float, m: int, n: int, *tensors: Tensor) -> Tensor:
+        locs, log_scales, z, chi = (tensors[i * n : (i + 1) * n] for i in range(4))
+        scales = torch._foreach_exp(log_scales)
+        y = torch._foreach_addcmul(locs, scales, z, value=1 / math.sqrt(m))
+        by_scale = torch._foreach_sub(y, locs)  # σ ξ̄
+        if mean:
+            torch._foreach_sub_(y, mean)
+        torch._foreach_mul_(by_scale, y)
+        squares = _sum_of_squares(y)
+        if chi:
+            torch._foreach_mul_(scales, scales)
+            squares = squares + _dot(scales, chi, squares.dtype) / m
+            torch._foreach_addcmul_(by_scale, scales, chi, value=1 / m)
+        ctx.std = std
+        ctx.save_for_backward(*y, *by_scale)
+        return squares / (2 * std**2) - _sum(log_scales, squares.dtype) + _count(locs) * (math.log(std) - 0.5)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        n = len(saved) // 2
+        by_loc = torch._foreach_mul(saved[:n], grad / ctx.std**2)
+        by_scale = torch._foreach_mul(saved[n:], grad / ctx.std**2)
+        torch._foreach_add_(by_scale, grad, alpha=-1)
+        return (*[None] * 4, *by_loc, *by_scale, *[None] * (len(ctx.needs_input_grad) - 4 - 2 * n))
+
+
+def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
+    dtype = torch.promote_types(tensors[0].dtype, torch.float32)
+    return torch.stack(torch._foreach_norm(list(tensors), 2, dtype=dtype)).square().sum()
+
+
+def _sum(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    return torch.stack([tensor.sum(dtype=dtype) for tensor in tensors]).sum()
+
+
+def _dot(first: Sequence[Tensor], second: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    dots = [torch.dot(a.flatten(), b.flatten()) for a, b in zip(first, second, strict=True)]
+    return torch.stack(dots).sum(dtype=dtype)
+
+
+def _count(tensors: Sequence[Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)

@@ -1,0 +1,61 @@
+"""Normal families whose weights share variances: one per row, or one ratio of variance and squared mean per tensor."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from bayesify.families.base import Start
+from bayesify.families.location_scale import root_mean_square
+from bayesify.families.normal import Normal
+
+FLOOR = 1e-2  # of the tensor's root mean square: a weight of zero keeps a little variance, so that its KL is finite
+
+
+class RowNormal(Normal):
+    """q(w_nj) = N(loc_nj, scale_n²): one variance per index n of the first dimension (paper 3, eq. 12)."""
+
+    name = "row_normal"
+    about = "normal, one variance per row or output channel"
+
+    def __init__(self, centre: Tensor, log_scale: Tensor) -> None:
+        self.row = log_scale
+        super().__init__(centre, log_scale.expand(centre.shape))
+
+    @classmethod
+    def init(cls, like: Tensor, init_std: float = 0.05) -> Start:  # type: ignore[override]
+        start = math.log(init_std * root_mean_square(like))
+        shape = (*like.shape[:1], *(1,) * (like.dim() - 1))  # (rows, 1, ...)
+        return Start({"log_scale": torch.full(shape, start, dtype=like.dtype, device=like.device)})
+
+    @property
+    def variance(self) -> Tensor:
+        """An expanded view: rules that sum over a row see that it is constant there."""
+        return (2 * self.row).exp().expand(self.loc.shape)
+
+
+class RatioNormal(Normal):
+    """q(w) = N(loc, α (loc² + floor²)), one α for the tensor."""
+
+    name = "ratio_normal"
+    about = "normal with variance α·mean², one α per tensor"
+
+    def __init__(self, centre: Tensor, log_alpha: Tensor, floor: Tensor) -> None:
+        self.log_alpha = log_alpha
+        self.floor = floor
+        super().__init__(centre, 0.5 * (log_alpha + (centre.square() + floor.square()).log()))
+
+    @classmethod
+    def init(cls, like: Tensor, init_std: float = 0.05) -> Start:  # type: ignore[override]
+        number = {"dtype": like.dtype, "device": like.device}
+        floor = torch.full((), FLOOR * root_mean_square(like), **number)  # type: ignore[call-overload]
+        log_alpha = torch.full((), 2 * math.log(init_std), **number)  # type: ignore[call-overload]
+        return Start({"log_alpha": log_alpha}, {"floor": floor})
+
+    @property
+    def variance(self) -> Tensor:
+        return self.log_alpha.exp() * (self.loc.square() + self.floor.square())
+
+
+#: `variance=` of density propagation
+SHARINGS: dict[str, type[Normal]] = {"weight": Normal, "row": RowNormal, "layer": RatioNormal}

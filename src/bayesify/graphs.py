@@ -1,0 +1,71 @@
+"""How much autograd keeps for backward."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+class _Kept:
+    """A tensor that autograd holds; its elements count until the graph lets it go."""
+
+    def __init__(self, tensor: Tensor, tally: "_Tally") -> None:
+        self.tensor = tensor
+        self.tally = tally
+        tally.add(tensor)
+
+    def __del__(self) -> None:
+        self.tally.remove(self.tensor)
+
+
+class _Tally:
+    """Elements of distinct storages held now, and the most held at once."""
+
+    def __init__(self) -> None:
+        self.holders: Counter[int] = Counter()
+        self.now = 0
+        self.peak = 0
+
+    def add(self, tensor: Tensor) -> None:
+        key, size = _storage(tensor)
+        self.holders[key] += 1
+        if self.holders[key] == 1:
+            self.now += size
+            self.peak = max(self.peak, self.now)
+
+    def remove(self, tensor: Tensor) -> None:
+        key, size = _storage(tensor)
+        self.holders[key] -= 1
+        if not self.holders[key]:
+            self.now -= size
+
+
+def graph_size(fn: Callable[[], object]) -> int:
+    """Elements that autograd stores for backward while `fn` runs: the most held at one time.
+
+    Each storage counts once, however many operations keep it; a view counts as the whole storage it keeps alive.
+    Parameters (leaves that require gradients, and views of them) are there anyway and do not count. When `fn` runs
+    backward itself, what that frees is no longer counted.
+
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> graph_size(lambda: x.exp().sum())
+    3
+    """
+    tally = _Tally()
+
+    def pack(tensor: Tensor) -> Tensor | _Kept:
+        whole = tensor if tensor._base is None else tensor._base
+        return tensor if whole.is_leaf and whole.requires_grad else _Kept(tensor, tally)
+
+    def unpack(kept: Tensor | _Kept) -> Tensor:
+        return kept.tensor if isinstance(kept, _Kept) else kept
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        result = fn()  # noqa: F841  the graph hangs on it
+    return tally.peak
+
+
+def _storage(tensor: Tensor) -> tuple[int, int]:
+    storage = tensor.untyped_storage()
+    return storage._cdata, storage.nbytes() // tensor.element_size()

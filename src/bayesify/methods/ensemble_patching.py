@@ -1,0 +1,234 @@
+"""Ensemble model patching and the general ensemble family (paper 2)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from bayesify.methods.base import Method
+from bayesify.methods.coordinate_descent import CoordinateDescent
+from bayesify.names import lookup
+from bayesify.posteriors import ASSIGNMENTS, Components
+from bayesify.posteriors.component_init import INITS
+from bayesify.posteriors.components_kl import KL_FORMS, ROLES, ComponentsKL
+from bayesify.weights import Selection, where
+from bayesify.weights.where import Candidate, Where, kind_of
+
+#: which parameters each assignment makes random when `where` is left out
+WHERE: dict[str, Where] = {
+    "layer": where.norm | where.output,
+    "element": where.norm | where.output,
+    "dropout": where.linear | where.conv,
+    "dropconnect": where.linear | where.conv,
+    "member": where.all,
+}
+
+
+@dataclass(frozen=True)
+class EnsemblePatching(Method):
+    """Patched tensors are chosen among components in every forward; all components train together.
+
+    assignment:       "layer" (EMP), "element" (ECMP), "member" (an explicit ensemble); "dropout" and "dropconnect"
+                      have one component and zero, and drop with probability `drop_prob`
+    num_components:   K (dropout and dropconnect: always 2)
+    mixing:           "uniform", K probabilities, or "learned" (straight-through Gumbel gradient, `temperature`)
+    std, learn_std:   width of every component; 0 is the limit of a narrow one
+    shared_std:       width of the unpatched weights (eq. 3); 0 leaves them deterministic
+    prior_precision:  τ of the normal prior: a number, or one for each of patched_weight, patched_bias,
+                      shared_weight and shared_bias
+    l2:               λ in place of τ p_k / (2 num_data), in the same forms (C.1): a penalty on the mean loss
+    kl:               "l2" Σ (τ p_k / 2) ‖M_k‖²; "full" with constant and entropy; "auto" what of these has a
+                      gradient; "monte_carlo" the true mixture by `num_kl_draws` draws
+    init, spread, gamma: how components start ("copies" of the network, `spread` × rms apart; "fresh" by
+                      reset_parameters), and a value that norm scales start from
+    running_stats:    batch-norm statistics: "shared", or one set per "component" (assignment="layer")
+    per_example:      a choice for every example of a batch (norm, linear and conv layers; others: one per batch)
+    same_draws:       every process of a distributed run makes the same choices (else each its own)
+    coordinate_steps: > 0 trains shared and patched parameters in turn, that many steps each (C.2)
+    where:            norm | output for layers and elements, linear | conv for dropout, all for members
+    """
+
+    name = "emp"
+    about = "every patched layer is chosen among K components, trained together (EMP)"
+
+    num_components: int = 5
+    assignment: str = "layer"
+    mixing: str | Sequence[float] = "uniform"
+    temperature: float = 0.5
+    drop_prob: float = 0.1
+    std: float = 0.0
+    learn_std: bool = False
+    shared_std: float = 0.0
+    prior_precision: float | Mapping[str, float] = 1.0
+    l2: float | Mapping[str, float] | None = None
+    kl: str = "auto"
+    num_kl_draws: int = 100
+    init: str = "copies"
+    spread: float = 0.1
+    gamma: float | None = None
+    running_stats: str = "shared"
+    per_example: bool = False
+    same_draws: bool = False
+    coordinate_steps: int = 0
+    where: Where = field(default=None, kw_only=True)  # type: ignore[assignment]  # filled in from WHERE
+
+    def __post_init__(self) -> None:
+        lookup(ASSIGNMENTS, self.assignment, "assignment")
+        if self.where is None:
+            object.__setattr__(self, "where", WHERE[self.assignment])
+        if not isinstance(self.mixing, str):
+            object.__setattr__(self, "mixing", tuple(self.mixing))
+        self._check_numbers()
+        self._check_mixing()
+        self._check_choices()
+
+    @property
+    def needs_num_data(self) -> bool:
+        return self.l2 is None
+
+    def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Components:
+        precision = _by_role(self.prior_precision, "prior_precision")
+        l2 = None if self.l2 is None else _by_role(self.l2, "l2")
+        return Components(
+            net,
+            selection,
+            ASSIGNMENTS[self.assignment],
+            self._probs(),
+            ComponentsKL(self.kl, precision, l2, self.num_kl_draws),
+            learn_mixing=self.mixing == "learned",
+            temperature=self.temperature,
+            std=self.std,
+            learn_std=self.learn_std,
+            shared_std=self.shared_std,
+            init=self.init,
+            spread=self.spread,
+            gamma=self.gamma,
+            own_stats=self.running_stats == "component",
+            per_example=self.per_example,
+            same_draws=self.same_draws,
+            remarks=self._remarks(net),
+        )
+
+    def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
+        if self.coordinate_steps == 0:
+            return super().optimizer(model, lr, **options)
+        patched = set(model.posterior.parameters())  # type: ignore[union-attr]
+        patched |= {model.net.get_parameter(n) for n in model.posterior.patches}  # type: ignore
+        shared = [p for p in model.parameters() if p.requires_grad and p not in patched]
+        groups = [shared, [p for p in patched if p.requires_grad]]
+        return CoordinateDescent(groups, self.coordinate_steps, lr=lr, **options)
+
+    def select(self, net: nn.Module, example: Any) -> Selection:
+        selection = super().select(net, example)
+        refusal = ASSIGNMENTS[self.assignment].refusal
+        weights = tuple(
+            replace(w, random=False, reason=reason)
+            if w.random and (reason := refusal(w.name, w.shape))
+            else w
+            for w in selection.weights
+        )
+        bare = self._without_parameters(net)
+        if bare and not any(w.random for w in weights):
+            raise ValueError(
+                f"where={self.where} names norm layers without parameters ({', '.join(bare)}): nothing to patch. "
+                f"Make them with affine=True (elementwise_affine=True), or choose other layers with where="
+            )
+        slots = {w.name: selection.slots[w.name] for w in weights if w.random}
+        return replace(selection, weights=weights, slots=slots)
+
+    def _probs(self) -> tuple[float, ...]:
+        if ASSIGNMENTS[self.assignment].zero:
+            return (1 - self.drop_prob, self.drop_prob)
+        if isinstance(self.mixing, str):
+            return (1 / self.num_components,) * self.num_components
+        return tuple(self.mixing)
+
+    def _without_parameters(self, net: nn.Module) -> list[str]:
+        """Norm layers in `where` that have neither weight nor bias."""
+        norms = [(path, module) for path, module in net.named_modules() if kind_of(module) == "norm"]
+        return [
+            path
+            for path, module in norms
+            if next(module.parameters(), None) is None and self.where(Candidate(f"{path}.weight", "norm"))
+        ]
+
+    def _remarks(self, net: nn.Module) -> list[str]:
+        bare = self._without_parameters(net)
+        return [f"norm layers without parameters, nothing to patch: {', '.join(bare)}"] if bare else []
+
+    def _check_numbers(self) -> None:
+        if isinstance(self.num_components, bool) or self.num_components < 2:
+            raise ValueError(
+                f"num_components={self.num_components!r} must be at least 2; for one component use bf.Point()"
+            )
+        if not 0 < self.drop_prob < 1:
+            raise ValueError(f"drop_prob={self.drop_prob!r} must lie between 0 and 1")
+        for key in ("std", "shared_std", "spread", "coordinate_steps"):
+            if not getattr(self, key) >= 0:
+                raise ValueError(f"{key}={getattr(self, key)!r} must be at least 0")
+        if not self.temperature > 0 or not self.num_kl_draws >= 1:
+            raise ValueError(
+                f"temperature={self.temperature!r} must be positive, num_kl_draws={self.num_kl_draws!r} at least 1"
+            )
+        _by_role(self.prior_precision, "prior_precision")
+        _by_role(0.0 if self.l2 is None else self.l2, "l2")
+
+    def _check_mixing(self) -> None:
+        if isinstance(self.mixing, str):
+            if self.mixing not in ("uniform", "learned"):
+                raise ValueError(
+                    f"mixing={self.mixing!r} must be 'uniform', 'learned' or {self.num_components} probabilities"
+                )
+            return
+        if ASSIGNMENTS[self.assignment].zero:
+            raise ValueError(
+                f"mixing={self.mixing!r}: assignment={self.assignment!r} takes drop_prob= in place of probabilities"
+            )
+        if len(self.mixing) != self.num_components or any(not p > 0 for p in self.mixing):
+            raise ValueError(
+                f"mixing={self.mixing!r} must hold num_components={self.num_components} positive numbers"
+            )
+        if not math.isclose(math.fsum(self.mixing), 1, abs_tol=1e-6):
+            raise ValueError(f"mixing={self.mixing!r} must sum to one, not to {math.fsum(self.mixing):g}")
+
+    def _check_choices(self) -> None:
+        choices = {"kl": KL_FORMS, "init": INITS, "running_stats": ("shared", "component")}
+        for key, allowed in choices.items():
+            if getattr(self, key) not in allowed:
+                raise ValueError(
+                    f"{key}={getattr(self, key)!r} does not exist; choose from {', '.join(allowed)}"
+                )
+        varies = self.learn_std or self.mixing == "learned"
+        if (self.kl in ("full", "monte_carlo") or self.learn_std) and self.std == 0:
+            raise ValueError(
+                f"kl={self.kl!r}, learn_std={self.learn_std!r}: the KL of a component of width 0 is infinite; "
+                f"give std= a positive number, for example 1e-3"
+            )
+        if varies and (self.kl == "l2" or self.l2 is not None):
+            raise ValueError(
+                "kl='l2' and l2= leave out terms that depend on what learn_std and mixing='learned' train: "
+                "use kl='auto' and prior_precision="
+            )
+        if self.running_stats == "component" and (
+            self.assignment != "layer" or self.per_example or self.mixing == "learned"
+        ):
+            raise ValueError(
+                "running_stats='component' needs one choice for each layer and batch: assignment='layer', "
+                "per_example=False and fixed mixing; else use running_stats='shared'"
+            )
+        if self.per_example and self.mixing == "learned":
+            raise ValueError("mixing='learned' is for one choice per batch: use per_example=False")
+
+
+def _by_role(value: float | Mapping[str, float], argument: str) -> dict[str, float]:
+    """One number for each of ROLES."""
+    given = dict(value) if isinstance(value, Mapping) else dict.fromkeys(ROLES, value)
+    missing, unknown = [r for r in ROLES if r not in given], [r for r in given if r not in ROLES]
+    if missing or unknown:
+        raise ValueError(f"{argument}={value!r} must be a number, or a dict with {', '.join(ROLES)}")
+    if not all(number >= 0 for number in given.values()):
+        raise ValueError(f"{argument}={value!r} must not be negative")
+    return given

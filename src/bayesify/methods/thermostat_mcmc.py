@@ -1,0 +1,156 @@
+"""Stochastic-gradient MCMC: the optimiser is a sampler, the posterior a chain of its draws."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from bayesify.methods.base import Method
+from bayesify.names import lookup
+from bayesify.posteriors.agreement import shared_generator
+from bayesify.posteriors.chain import KEEPS, Chain, Due
+from bayesify.priors import Prior, prior
+from bayesify.samplers import SAMPLERS, Sampler
+from bayesify.samplers.schedules import SampleTimes
+from bayesify.weights import Selection, where
+from bayesify.weights.slots import is_sharded
+from bayesify.weights.where import Where
+
+MASS_PER_EXAMPLE = 1e-6 / 0.0045  # paper 4 on CIFAR-10: h = 1e-3 and m = 11.1 for 50,000 examples
+RATE = 1e-3  # κ h²: the thermostat follows within some hundred steps
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class ThermostatMCMC(Method):
+    """Draws from the posterior by a sampler: "atmc", "sgnht", "sghmc", "sgld" or "psgld".
+
+    `model.optimizer(lr)` is the sampler, with step size h = lr. With momentum the step of the mean loss is
+    like that of SGD with learning rate h² num_data / mass and momentum 0.9. For "sgld" it is lr · num_data.
+
+    mass:            None: 2.2e-4 · num_data, so that lr = 1e-3 is like SGD at 0.0045 (paper 4's CIFAR-10 setting)
+    noise:           friction and noise D; None: −log(0.9) / lr
+    max_speed:       c of the hyperbolic kinetic energy; None: Gaussian
+    thermostat_rate: κ; None: 0.001 / lr², so that the thermostat follows within some hundred steps (the paper's
+                     1 takes 1000 times as long at lr = 1e-3)
+    temperature:     1 is Bayes, less a cold posterior
+    burn_in:         steps before the first draw; below 1 a share of the run
+    num_kept:        draws to keep, evenly over the rest of the run, where `every` and `cycle` are left out
+    every:           steps between draws; with `cycle` counted back from the end of each
+    cycle:           length of a cycle of the step size in steps; draws are kept at the ends, or over the last
+                     `part` of each with `every`. Use it with `schedule=bf.samplers.schedules.Cyclic(cycle)`
+    keep:            "draws", or "moments" (mean and variance of the weights only)
+    draw_dtype:      of the stored draws: "float32" or "bfloat16"; None: the parameters' own
+
+    In `bf.fit` draws are kept by themselves, in folder/draws where there is a folder. So they are in a loop of
+    one's own, at every step of the sampler, when `burn_in` and `every` or `cycle` are whole numbers of steps or
+    `model.optimizer(lr, num_steps=...)` says how long the run is; else `model.collect()` keeps one.
+
+    >>> model = bf.bayesify(net, bf.ThermostatMCMC(sampler="atmc"), num_data=50_000)
+    >>> bf.fit(model, train_loader, epochs=100, lr=1e-3)
+    >>> model.predict(x)  # the average over the stored draws
+    """
+
+    name = "atmc"
+    about = "posterior draws by stochastic-gradient MCMC (ATMC, SGNHT, SGHMC, SGLD)"
+
+    where: Where = where.all
+    sampler: str = "atmc"
+    prior: str | Prior = "normal"
+    mass: float | None = None
+    noise: float | None = None
+    max_speed: float | None = None
+    thermostat_rate: float | None = None
+    temperature: float = 1.0
+    integrator: str = "fused"
+    burn_in: float = 0.5
+    num_kept: int = 20
+    every: int | None = None
+    cycle: int | None = None
+    part: float = 1.0
+    keep: str = "draws"
+    draw_dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        lookup(SAMPLERS, self.sampler, "sampler")
+        lookup(dict.fromkeys(KEEPS), self.keep, "keep")
+        if self.draw_dtype is not None:
+            lookup(DTYPES, self.draw_dtype, "draw_dtype")
+        if isinstance(self.prior, str):
+            object.__setattr__(self, "prior", prior(self.prior))
+        if self.num_kept < 1:
+            raise ValueError(f"num_kept={self.num_kept!r} must be at least 1")
+        if self.burn_in < 0 or (self.burn_in >= 1 and self.burn_in != int(self.burn_in)):
+            raise ValueError(f"burn_in={self.burn_in!r} must be a whole number of steps, or a share below 1")
+        self.sample_times(1000)
+
+    def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Chain:
+        assert not isinstance(self.prior, str)
+        dtype = None if self.draw_dtype is None else DTYPES[self.draw_dtype]
+        return Chain(net, selection, self.prior, self.due, self.keep, dtype)
+
+    def optimizer(self, model: Any, lr: float = 1e-3, **options: Any) -> Sampler:
+        """The sampler. num_steps: of the run, where a share of it matters; seed: of its noise (None: drawn from
+        the global generator, and the same on all ranks); other options are the sampler's."""
+        if is_sharded(model):
+            raise RuntimeError("the samplers do not take sharded parameters (FSDP2): use strategy='ddp'")
+        if model.num_data is None:
+            raise ValueError(
+                "num_data is missing: it scales the mean loss to the posterior. "
+                "Give bayesify(..., num_data=len(train_set))"
+            )
+        num_steps, seed = options.pop("num_steps", None), options.pop("seed", None)
+        members = len(model.posterior.nets(model.net))  # the loss is the mean over them
+        made = SAMPLERS[self.sampler](
+            self._groups(model),
+            lr=lr,
+            num_data=members * int(model.num_data),
+            seed=shared_generator(next(model.parameters()).device).initial_seed() if seed is None else seed,
+            **{**self.settings(lr, int(model.num_data)), **options},
+        )
+        model.posterior.begin(made, num_steps)
+        return made
+
+    def due(self, num_steps: int | None) -> Due | None:
+        """When to keep draws in a run of `num_steps` steps; None where that cannot be said."""
+        times = self.sample_times(num_steps)
+        return None if times is None else times.due
+
+    def sample_times(self, num_steps: int | None) -> SampleTimes | None:
+        steps = 0 < self.burn_in < 1
+        if num_steps is None and (steps or (self.every is None and self.cycle is None)):
+            return None
+        burn_in = int(self.burn_in * num_steps) if steps and num_steps is not None else int(self.burn_in)
+        every = self.every
+        if every is None and self.cycle is None:
+            assert num_steps is not None
+            every = max(1, (num_steps - burn_in) // self.num_kept)
+        return SampleTimes(burn_in, every, self.cycle, self.part)
+
+    def settings(self, lr: float, num_data: int) -> dict[str, Any]:
+        settings: dict[str, Any] = {"temperature": self.temperature}
+        if self.sampler in ("sgld", "psgld"):
+            return settings
+        mass = MASS_PER_EXAMPLE * num_data if self.mass is None else self.mass
+        settings |= {"mass": mass, "noise": self.noise, "max_speed": self.max_speed}
+        settings["integrator"] = self.integrator
+        if self.sampler != "sghmc":
+            settings["thermostat_rate"] = (
+                RATE / lr**2 if self.thermostat_rate is None else self.thermostat_rate
+            )
+        return settings
+
+    def _groups(self, model: Any) -> list[dict[str, Any]]:
+        """The random parameters, and those that only train, at temperature 0."""
+        random = {id(slot.get()) for part in model.posterior.modules() for slot in _first_slots(part)}
+        trained = [p for p in model.parameters() if p.requires_grad]
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in trained if id(p) in random]},
+            {"params": [p for p in trained if id(p) not in random], "temperature": 0.0},
+        ]
+        return [group for group in groups if group["params"]]
+
+
+def _first_slots(part: nn.Module) -> list[Any]:
+    return [slots[0] for slots in part.slots.values()] if isinstance(part, Chain) else []

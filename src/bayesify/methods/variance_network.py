@@ -1,0 +1,169 @@
+"""Variance networks: what was learned is in the variances of the weights (paper 5)."""
+
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from bayesify.divergences.variance import APPROXIMATIONS, AT_ZERO_MEAN, approximate
+from bayesify.families.additive import Additive
+from bayesify.families.base import Family
+from bayesify.families.multiplicative import SHARINGS, Multiplicative
+from bayesify.families.zero_mean_noises import ZeroMeanBernoulli, ZeroMeanUniform
+from bayesify.families.zero_mean_normal import ZeroMeanNormal
+from bayesify.methods.base import Method
+from bayesify.names import lookup
+from bayesify.posteriors import Call
+from bayesify.posteriors.variance import VarianceFactorized
+from bayesify.priors import LogUniform, Prior, StudentT, prior
+from bayesify.weights import Selection, select, where
+from bayesify.weights.where import Where
+
+PARAMETERIZATIONS: dict[str, type[Family]] = {
+    "layer": Multiplicative,
+    "neuron": Multiplicative,
+    "weight": Multiplicative,
+    "additive": Additive,
+    "zero_mean": ZeroMeanNormal,
+}
+NOISES: dict[str, type[Family]] = {
+    "normal": ZeroMeanNormal,
+    "uniform": ZeroMeanUniform,
+    "bernoulli": ZeroMeanBernoulli,
+}
+LOG_UNIFORM = prior("log_uniform", log_constant=AT_ZERO_MEAN)  # the KL is 0 at α = ∞
+KLS = ("exact", *APPROXIMATIONS)
+BIASES = where.matching(r"(^|[._])bias$")
+LAYERS = where.linear | where.conv
+
+
+@dataclass(frozen=True)
+class VarianceNetwork(Method):
+    """q(w) = N(μ, α μ²) with a log-uniform prior, trained by the ELBO through local reparameterization.
+
+    parameterization: where α is shared: "layer" (17), "neuron" (18), "weight" (19); "additive" has a σ of its own
+               for each weight (20); "zero_mean" has σ alone (12), the network's own parameter being ±σ
+    where:     which layers, by default every linear and convolutional one (for "zero_mean" but the last, whose outputs
+               would be mere noise); their biases stay deterministic unless biases=True
+    prior:     "log_uniform", or a Student prior; the paper's is bf.prior("student_t", df=1e-16)
+    kl:        "exact"; "sigmoid", a known approximation (10); "ard", that to a normal prior whose variance is fitted
+               for each weight; "stochastic", one draw a weight (9), a baseline whose
+               gradient has no finite mean
+    init_log_alpha: where log α starts (σ² = α·mean square for "additive"); min_log_alpha, max_log_alpha: its bounds.
+               max_log_alpha=0 is variational dropout (Kingma et al. 2015)
+    log_alpha_lr: the learning rate of log α as a multiple of that of the other parameters
+    noise:     of zero-mean weights: "normal", "uniform" or "bernoulli" (±σ)
+    abs_after: put |·| in place of the activation behind each random layer, which keeps a zero-mean layer from
+               losing half of its outputs (appendix D)
+    sampling:  "local": fresh noise for each example; "draw": one set of weights for a batch
+    """
+
+    name = "variance"
+    about = "variance network: noise as large as the weights, or larger; what was learned is in the variances"
+    where: Where = LAYERS
+    parameterization: str = "layer"
+    prior: str | Prior = LOG_UNIFORM
+    kl: str = "exact"
+    init_log_alpha: float = -5.0
+    min_log_alpha: float = -20.0
+    max_log_alpha: float = 20.0
+    log_alpha_lr: float = 1.0
+    noise: str = "normal"
+    abs_after: bool = False
+    biases: bool = False
+    sampling: str = "local"
+    same_draws: bool = False
+
+    def __post_init__(self) -> None:
+        lookup(PARAMETERIZATIONS, self.parameterization, "parameterization")
+        lookup(NOISES, self.noise, "noise")
+        lookup(dict.fromkeys(KLS), self.kl, "kl")
+        if self.parameterization == "zero_mean" and str(self.where) == str(LAYERS):
+            object.__setattr__(self, "where", LAYERS & ~where.output)
+        if isinstance(self.prior, str):
+            object.__setattr__(
+                self, "prior", LOG_UNIFORM if self.prior == LOG_UNIFORM.name else prior(self.prior)
+            )
+        if not isinstance(self.prior, LogUniform | StudentT):
+            raise ValueError(f"prior={self.prior!r} does not fit: use 'log_uniform' or 'student_t'")
+        if self.noise != "normal" and self.parameterization != "zero_mean":
+            raise ValueError(f"noise={self.noise!r} needs parameterization='zero_mean'")
+        if not isinstance(self.prior, LogUniform) and (self.kl != "exact" or self.noise != "normal"):
+            raise ValueError(f"kl={self.kl!r} with noise={self.noise!r} needs prior='log_uniform'")
+        if self.sampling not in ("local", "draw"):
+            raise ValueError(f"sampling={self.sampling!r} does not exist; choose from local, draw")
+        if not self.log_alpha_lr > 0:
+            raise ValueError(f"log_alpha_lr={self.log_alpha_lr!r} must be positive, e.g. log_alpha_lr=1.0")
+        if self.parameterization not in SHARINGS and (self.min_log_alpha, self.max_log_alpha) != (-20, 20):
+            raise ValueError(
+                f"min_log_alpha and max_log_alpha bound the α of {', '.join(SHARINGS)}; "
+                f"parameterization={self.parameterization!r} has none: leave them out"
+            )
+        if self.kl == "stochastic":
+            warnings.warn(
+                "kl='stochastic': the gradient of this estimator has no finite mean; it is kept for comparison, "
+                "use kl='exact'"
+            )
+
+    @property
+    def family(self) -> type[Family]:
+        kind = PARAMETERIZATIONS[self.parameterization]
+        return NOISES[self.noise] if kind is ZeroMeanNormal else kind
+
+    def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> VarianceFactorized:
+        assert isinstance(self.prior, Prior)
+        if self.abs_after:
+            from bayesify.nets.rectifiers import put_abs_after
+
+            put_abs_after(net, [w.name for w in selection.random])
+        options: dict[str, Any] = {}
+        if self.parameterization in SHARINGS:
+            bounds = {"min_log_alpha": self.min_log_alpha, "max_log_alpha": self.max_log_alpha}
+            options = {"init_log_alpha": self.init_log_alpha, "per": self.parameterization, **bounds}
+        elif self.parameterization == "additive":
+            options = {"init_log_alpha": self.init_log_alpha}
+        sampling = "flipout" if self.sampling == "local" and self.noise != "normal" else self.sampling
+        posterior = VarianceFactorized(
+            net,
+            selection,
+            self.family,
+            self.prior,
+            outputs_of if self.parameterization == "neuron" else lambda module: {},
+            None if self.kl == "exact" else approximate(self.kl),
+            sampling=sampling,
+            same_draws=self.same_draws,
+            **options,
+        )
+        if example is not None:
+            posterior.observe(net, example)
+        return posterior
+
+    def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
+        """Adam; log α may have a learning rate of its own."""
+        if self.log_alpha_lr == 1:
+            return super().optimizer(model, lr, **options)
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        alphas = [p for name, p in named if name.endswith(".log_alpha")]
+        others = [p for name, p in named if not name.endswith(".log_alpha")]
+        groups = [{"params": others, "lr": lr}, {"params": alphas, "lr": lr * self.log_alpha_lr}]
+        if all(p.is_cuda for _, p in named):
+            options.setdefault("fused", True)
+        return torch.optim.Adam([group for group in groups if group["params"]], **options)
+
+    def select(self, net: nn.Module, example: Any) -> Selection:
+        return select(net, self.where if self.biases else self.where & ~BIASES, example)
+
+
+def outputs_of(module: nn.Module) -> dict[str, int]:
+    """Where a layer keeps its outputs, if not in the first dimension of its weight."""
+    if isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
+        return {"output_dim": 1, "groups": module.groups}
+    return {"output_dim": 1} if type(module).__name__ == "Conv1D" else {}
+
+
+#: the same object with other bounds
+VariationalDropout = partial(VarianceNetwork, max_log_alpha=0.0)  # Kingma et al. 2015: α ≤ 1
+SparseVariationalDropout = partial(VarianceNetwork, parameterization="additive")  # Molchanov et al. 2017

@@ -1,0 +1,63 @@
+"""Answering only where the model is sure: the error that remains, against the share answered.
+
+Examples are taken from the most certain on. Equal uncertainties stand in no order: their losses enter
+as their mean, which is the expectation over all orders.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class RiskCoverage(NamedTuple):
+    """risk[i]: mean loss of the `coverage[i]` share of examples that is most certain."""
+
+    coverage: Tensor
+    risk: Tensor
+
+
+def risk_coverage(uncertainty: Tensor, loss: Tensor) -> RiskCoverage:
+    """The curve at coverages 1/n, 2/n, …, 1.
+
+    Args:
+        uncertainty: (N,), larger is less certain.
+        loss: (N,), e.g. 1 for a wrong answer and 0 for a right one.
+    """
+    if uncertainty.shape != loss.shape or uncertainty.dim() != 1 or len(loss) == 0:
+        raise ValueError(
+            f"uncertainty {tuple(uncertainty.shape)} and loss {tuple(loss.shape)} must both be (N,), N ≥ 1"
+        )
+    if uncertainty.isnan().any():
+        raise ValueError("uncertainty holds NaN: it must be a number")
+    _, group, size = uncertainty.double().unique(return_inverse=True, return_counts=True)  # rising
+    mean = torch.zeros(len(size), dtype=torch.float64, device=loss.device)
+    mean = mean.index_add(0, group, loss.double()) / size
+    count = torch.arange(1, len(loss) + 1, dtype=torch.float64, device=loss.device)
+    risk = mean.repeat_interleave(size).cumsum(0) / count
+    return RiskCoverage(count / len(loss), risk)
+
+
+def aurc(uncertainty: Tensor, loss: Tensor) -> Tensor:
+    """Area under the risk–coverage curve: the mean of its risks. Smaller is better."""
+    return risk_coverage(uncertainty, loss).risk.mean()
+
+
+def excess_aurc(uncertainty: Tensor, loss: Tensor) -> Tensor:
+    """AURC minus that of an uncertainty that orders by the loss itself."""
+    return aurc(uncertainty, loss) - aurc(loss, loss)
+
+
+def risk_at_coverage(uncertainty: Tensor, loss: Tensor, coverage: float = 0.8) -> Tensor:
+    """The risk when the most certain `coverage` of the examples (rounded up) is answered."""
+    if not 0 < coverage <= 1:
+        raise ValueError(f"coverage={coverage!r} must lie in 0 … 1")
+    curve = risk_coverage(uncertainty, loss)
+    return curve.risk[(curve.coverage >= coverage - 1e-12).nonzero()[0, 0]]
+
+
+def coverage_at_risk(uncertainty: Tensor, loss: Tensor, risk: float = 0.05) -> Tensor:
+    """The largest share of examples that can be answered with at most this risk; 0 where none can."""
+    curve = risk_coverage(uncertainty, loss)
+    allowed = curve.coverage[curve.risk <= risk]
+    return allowed[-1] if len(allowed) else curve.coverage.new_zeros(())

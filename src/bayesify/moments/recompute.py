@@ -1,0 +1,61 @@
+"""Computing again in backward what is cheap to compute, instead of keeping it. Compiled code does this by itself."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+def plain() -> bool:
+    """Is nothing to be saved by recomputing: no graph, or code that is compiled or inside torch.func?"""
+    return (
+        torch.compiler.is_compiling()
+        or not torch.is_grad_enabled()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+def forgetting(*pairs: tuple[Tensor, Callable[[], Tensor]]) -> Any:
+    """A context in which autograd does not keep the first of each pair, but calls the second in backward."""
+    if plain():
+        return nullcontext()
+    again = {tensor.data_ptr(): (tensor.shape, tensor.dtype, function) for tensor, function in pairs}
+
+    def pack(tensor: Tensor) -> Any:
+        shape, dtype, function = again.get(tensor.data_ptr(), (None, None, None))
+        return function if shape == tensor.shape and dtype == tensor.dtype else tensor
+
+    def unpack(kept: Any) -> Tensor:
+        return kept if isinstance(kept, Tensor) else kept()
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+
+
+def recomputed(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+    """function(*inputs), of which autograd keeps the inputs alone."""
+    return function(*inputs) if plain() else _Recomputed.apply(function, *inputs)
+
+
+class _Recomputed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.function = function
+        device = inputs[0].device.type
+        ctx.autocast = (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
+        ctx.save_for_backward(*inputs)
+        return function(*inputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        needed = ctx.needs_input_grad[1:]
+        inputs = [t.detach().requires_grad_(n) for t, n in zip(ctx.saved_tensors, needed, strict=True)]
+        device, dtype, enabled = ctx.autocast  # backward runs outside the caller's autocast
+        with torch.enable_grad(), torch.autocast(device, dtype, enabled):
+            outputs = ctx.function(*inputs)
+        wanted = [t for t, n in zip(inputs, needed, strict=True) if n]
+        found = iter(torch.autograd.grad(outputs, wanted, grads, allow_unused=True))
+        return None, *(next(found) if n else None for n in needed)

@@ -1,0 +1,155 @@
+"""Elementwise non-linearities by the exact moments of a normal input, x ~ N(μ, v)."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesify.moments.carrier import Moments, rule, spelled
+from bayesify.moments.recompute import recomputed
+from bayesify.moments.rules import activation, arithmetic, elementwise
+from bayesify.moments.rules.owen import owens_t
+
+VAR_FLOOR = 1e-12  # below it an input counts as certain: derivatives by v grow like 1/√v at a kink
+SMALL_ON = ("cuda",)  # devices where relu keeps its derivatives in 16 bits
+FAR = 9.0  # this many standard deviations from a kink nothing of it is left, but denormal numbers would cost time
+
+
+@rule(*spelled("relu", "relu_"), form="exact")
+def relu(x: Moments) -> Moments:
+    """E y = μΦ(α) + σφ(α);  Var y = v[Φ + α²Φ(α)Φ(−α) + αφ(1 − 2Φ) − φ²], α = μ/σ."""
+    mean, var, *_ = _Relu.apply(x.mean, x.var)
+    return Moments(mean, var)
+
+
+@rule(*spelled("leaky_relu", "leaky_relu_"), form="exact")
+def leaky_relu(x: Moments, negative_slope: float = 0.01) -> Moments:
+    """y = a x + (1 − a) relu x and Cov(x, relu x) = vΦ (Stein): Var y = a²v + (1 − a)² Var relu + 2a(1 − a)vΦ."""
+    a, rest = negative_slope, 1 - negative_slope
+    mean, var, *_ = _Relu.apply(x.mean, x.var)
+    wide = torch.promote_types(x.mean.dtype, torch.float32)
+    alpha = x.mean.to(wide) * x.var.to(wide).clamp_min(VAR_FLOOR).rsqrt()
+    share = torch.special.ndtr(alpha).to(x.var.dtype)
+    return Moments(
+        a * x.mean + rest * mean, (rest**2 * var + (a**2 + 2 * a * rest * share) * x.var).clamp_min(0)
+    )
+
+
+@rule(*spelled("abs", "abs_", "absolute", "__abs__"), form="exact")
+def absolute(x: Moments) -> Moments:
+    """|x| = −x + 2 relu x."""
+    return leaky_relu(x, -1.0)
+
+
+@rule(*spelled("square", "square_"), form="exact")
+def square(x: Moments) -> Moments:
+    """E x² = μ² + v;  Var x² = 2v² + 4μ²v."""
+    squared = x.mean.square()
+    return Moments(squared + x.var, 2 * x.var * (x.var + 2 * squared))
+
+
+@rule(*spelled("pow", "pow_", "__pow__", "__ipow__"), form="exact")
+def power(x: Any, exponent: Any) -> Moments:
+    is_square = isinstance(x, Moments) and isinstance(exponent, int | float) and exponent == 2
+    return square(x) if is_square else elementwise.power(x, exponent)
+
+
+@rule(*spelled("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), form="exact")
+def mul(x: Any, y: Any) -> Moments:
+    return square(x) if x is y else arithmetic.mul(x, y)
+
+
+@rule(*spelled("exp", "exp_"), form="exact")
+def exp(x: Moments) -> Moments:
+    """Log-normal: E y = e^{μ + v/2};  Var y = (e^v − 1)(E y)²."""
+    mean = (x.mean + 0.5 * x.var).exp()
+    return Moments(mean, x.var.expm1() * mean.square())
+
+
+@rule(torch.nn.functional.gelu, form="exact")
+def gelu(x: Moments, approximate: str = "none") -> Moments:
+    """E y = μΦ(h) + v q,  h = μ/√(1 + v), q = φ(h)/√(1 + v);
+    E y² = μ(μE₂ + 2vqΦ(t)) + v(E₂ + 2q[aΦ(t) + bφ(t)/√(1 + b)]), E₂ = Φ(h) − 2T(h, 1/√(1 + 2v)) with Owen's T,
+    a = μ/(1 + v), b = v/(1 + v), t = a/√(1 + b).
+
+    The tanh form differs from this one by less than 5e-4 and has no closed form: it takes first order.
+    """
+    if approximate != "none":
+        return activation.gelu(x, approximate)
+    mean, var = recomputed(_gelu, x.mean, x.var)
+    return Moments(mean, var)
+
+
+def _gelu(x_mean: Tensor, x_var: Tensor) -> tuple[Tensor, Tensor]:
+    wide = torch.promote_types(x_mean.dtype, torch.float32)
+    m, v = x_mean.to(wide), x_var.to(wide)
+    root = (1 + v).rsqrt()
+    h, a, b = m * root, m * root.square(), v * root.square()
+    q, inner = _phi(h) * root, (1 + b).rsqrt()
+    t = a * inner
+    share = torch.special.ndtr(t)
+    both = torch.special.ndtr(h) - 2 * owens_t(h, (1 + 2 * v).rsqrt())
+    mean = m * torch.special.ndtr(h) + v * q
+    second = m * (m * both + 2 * v * q * share) + v * (both + 2 * q * (a * share + b * _phi(t) * inner))
+    # the difference of two large numbers loses the small variances: there, the Taylor series
+    small = v < (1e-5 if wide == torch.float64 else 1e-2)
+    var = torch.where(small, _gelu_series(m, v), second - mean.square()).clamp_min(0)
+    return mean.to(x_mean.dtype), var.to(x_var.dtype)
+
+
+def _gelu_series(m: Tensor, v: Tensor) -> Tensor:
+    """Var f(x) = f′²v + (½f″² + f′f‴)v² + O(v³), with f″ = φ(2 − x²), f‴ = φx(x² − 4)."""
+    phi = _phi(m)
+    first = torch.special.ndtr(m) + m * phi
+    second, third = phi * (2 - m.square()), phi * m * (m.square() - 4)
+    return v * (first.square() + v * (0.5 * second.square() + first * third))
+
+
+class _Relu(torch.autograd.Function):
+    """(E relu x, Var relu x, Φ, φ/σ), with u = φ + αΦ:  E = σu,  Var = v(Φ + u(α − u)).
+
+    The derivatives are expectations (Price's theorem): ∂E/∂μ = Φ, ∂E/∂v = φ/(2σ), ∂Var/∂μ = 2E(1 − Φ),
+    ∂Var/∂v = Φ − Eφ/σ. So backward needs E, which the next layer keeps anyway, and two more tensors; on a GPU they
+    are kept in 16 bits, a relative error of 0.05 % and 0.4 % in gradients.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        wide = torch.promote_types(mean.dtype, torch.float32)
+        v = var.to(wide)
+        std = v.clamp_min(VAR_FLOOR).sqrt_()
+        alpha = (mean.to(wide) / std).clamp_min_(-FAR)
+        share = (alpha * -math.sqrt(0.5)).erfc_().mul_(0.5)
+        phi = alpha.square().clamp_max_(FAR**2).mul_(-0.5).exp_().mul_(1 / math.sqrt(2 * math.pi))
+        u = torch.addcmul(phi, alpha, share)
+        y_var = alpha.sub_(u).mul_(u).add_(share).clamp_min_(0).mul_(v)
+        slope = phi.div_(std)
+        if mean.device.type in SMALL_ON and wide == torch.float32:
+            share, slope = share.half(), slope.bfloat16()
+        return u.mul_(std).to(mean.dtype), y_var.to(var.dtype), share, slope
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        y_mean, _, share, slope = output
+        ctx.mark_non_differentiable(share, slope)
+        ctx.save_for_backward(y_mean, share, slope)
+        ctx.dtypes = [t.dtype for t in inputs]
+
+    @staticmethod
+    def backward(ctx: Any, by_mean: Tensor, by_var: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+        y_mean, share, slope = ctx.saved_tensors
+        wide = torch.promote_types(y_mean.dtype, torch.float32)
+        share, slope = share.to(wide), slope.to(wide)
+        grad_mean = torch.addcmul((1 - share).mul_(y_mean).mul_(2) * by_var, by_mean, share)
+        grad_var = torch.addcmul(
+            torch.addcmul(share, y_mean, slope, value=-1) * by_var, by_mean, slope, value=0.5
+        )
+        return grad_mean.to(ctx.dtypes[0]), grad_var.to(ctx.dtypes[1])
+
+
+def _phi(x: Tensor) -> Tensor:
+    """The standard normal density."""
+    return (-0.5 * x.square()).exp() / math.sqrt(2 * math.pi)

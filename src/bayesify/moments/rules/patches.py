@@ -1,0 +1,60 @@
+"""The patches a convolution sees, by index: entry l of the patch at position i stands at one place of the input."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def patches(x: Tensor, kernel: torch.Size, geometry: Any) -> Tensor:
+    """(batch, channels, *spatial) -> (batch, groups, positions, patch), zeros where a patch leaves the input."""
+    index, inside = _places(x.shape, kernel, geometry)  # (positions, offsets)
+    flat = x.flatten(2)[:, :, index] * inside.to(x.dtype)  # (batch, channels, positions, offsets)
+    grouped = flat.unflatten(1, (geometry[3], -1))  # (batch, groups, channels, positions, offsets)
+    return grouped.transpose(2, 3).flatten(3)
+
+
+def patches_of_covariance(
+    shape: torch.Size, cov: Tensor, s: Tensor, kernel: torch.Size, geometry: Any
+) -> Tensor:
+    """Σ_l s_kl Cov(x_il, x_jl) for every kernel k: (batch, groups, kernels, positions, positions)."""
+    index, inside = _places(shape, kernel, geometry)
+    places = shape[2:].numel()
+    groups, per_group = s.shape[0], kernel[1]
+    valid = (inside[:, None] & inside[None, :]).to(cov.dtype)  # (i, j, offset)
+    totals = []
+    for g in range(groups):
+        total: Any = 0
+        for c in range(per_group):
+            start = (g * per_group + c) * places
+            for o in range(index.shape[1]):
+                at = start + index[:, o]
+                pair = cov[:, at][:, :, at] * valid[:, :, o]  # (batch, i, j)
+                total = total + s[g, :, c * index.shape[1] + o, None, None] * pair[:, None]
+        totals.append(total)
+    return torch.stack(totals, 1)
+
+
+def _places(shape: torch.Size, kernel: torch.Size, geometry: Any) -> tuple[Tensor, Tensor]:
+    """Place in the flattened input, and whether there is one: (positions, offsets in the kernel) each."""
+    dims = len(shape) - 2
+    stride, padding, dilation = (_tuple(value, dims) for value in geometry[:3])
+    index: Any = torch.zeros(1, 1, dtype=torch.long)
+    inside: Any = torch.ones(1, 1, dtype=torch.bool)
+    for d in range(dims):
+        size, width = shape[2 + d], kernel[2 + d]
+        count = (size + 2 * padding[d] - dilation[d] * (width - 1) - 1) // stride[d] + 1
+        start = torch.arange(count)[:, None] * stride[d] - padding[d]
+        place = start + torch.arange(width)[None] * dilation[d]  # (positions along d, offsets along d)
+        valid = (place >= 0) & (place < size)
+        index = index[:, None, :, None] * size + place.clamp(0, size - 1)[None, :, None, :]
+        inside = inside[:, None, :, None] & valid[None, :, None, :]
+        index, inside = index.flatten(0, 1).flatten(1, 2), inside.flatten(0, 1).flatten(1, 2)
+    return index, inside
+
+
+def _tuple(value: Any, dims: int) -> tuple[int, ...]:
+    if isinstance(value, str):
+        raise NotImplementedError(f"full covariance needs padding as numbers, not {value!r}")
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * dims if len(values) == 1 else values

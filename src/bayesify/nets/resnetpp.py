@@ -1,0 +1,148 @@
+"""ResNet++: residual networks without batch norm, made to be sampled from.
+
+SELU, weight normalization as direction × scale, and residual branches that start small (simplified Fixup).
+Priors for its parameters: `bf.prior("weight_norm")`.
+
+Reference: Heek and Kalchbrenner, "Bayesian Inference for Large Scale Image Classification", 2019, section 4.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bayesify.nets.parts import check_image, check_positive, check_stem
+from bayesify.nets.resnet import BLOCKS_PER_STAGE
+
+FIXUP = 0.125  # the small constant that the paper does not name
+
+
+class WeightNorm(nn.Module):
+    """θ⁽ⁱ⁾ = φ_s⁽ⁱ⁾ φ_d⁽ⁱ⁾ / ‖φ_d⁽ⁱ⁾‖ for every output feature i (eq. 12): `direction`, `scale` and `bias`.
+
+    Directions start uniform on the unit sphere, scales at `gain`: with 1 a unit-variance input keeps its
+    variance, which is what SELU asks for.
+    """
+
+    def __init__(self, *shape: int, gain: float = 1.0) -> None:
+        super().__init__()
+        self.gain = gain
+        self.direction = nn.Parameter(torch.empty(shape))  # (features, ...)
+        self.scale = nn.Parameter(torch.empty(shape[0]))
+        self.bias = nn.Parameter(torch.empty(shape[0]))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            normal = torch.randn_like(self.direction)
+            self.direction.copy_(F.normalize(normal.flatten(1)).view_as(normal))
+            self.scale.fill_(self.gain)
+            self.bias.zero_()
+
+    @property
+    def weight(self) -> Tensor:
+        flat = self.direction.flatten(1)  # (features, d)
+        factor = self.scale / torch.linalg.vector_norm(flat, dim=1)
+        return (flat * factor[:, None]).view_as(self.direction)
+
+
+class WeightNormLinear(WeightNorm):
+    """(batch, inputs) -> (batch, outputs)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class WeightNormConv2d(WeightNorm):
+    """A convolution padded to keep the size at stride 1."""
+
+    def __init__(
+        self, num_inputs: int, num_filters: int, kernel: int, stride: int = 1, gain: float = 1.0
+    ) -> None:
+        super().__init__(num_filters, num_inputs, kernel, kernel, gain=gain)
+        self.stride, self.padding = stride, kernel // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv2d(x, self.weight, self.bias, self.stride, self.padding)
+
+
+class Block(nn.Module):
+    """y = selu(shortcut(x) + conv(selu(conv(… x)))): a 3×3 pair, or 1×1, 3×3, 1×1 four times as wide (Fig. 1)."""
+
+    def __init__(self, num_inputs: int, width: int, stride: int, bottleneck: bool) -> None:
+        super().__init__()
+        num_outputs = 4 * width if bottleneck else width
+        if bottleneck:
+            kernels, channels, strides = (1, 3, 1), (num_inputs, width, width, num_outputs), (1, stride, 1)
+        else:
+            kernels, channels, strides = (3, 3), (num_inputs, width, num_outputs), (stride, 1)  # type: ignore[assignment]
+        last = len(kernels) - 1
+        self.convs = nn.ModuleList(
+            WeightNormConv2d(channels[i], channels[i + 1], k, strides[i], gain=FIXUP if i == last else 1.0)
+            for i, k in enumerate(kernels)
+        )
+        same = stride == 1 and num_inputs == num_outputs
+        self.shortcut = nn.Identity() if same else WeightNormConv2d(num_inputs, num_outputs, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.convs[0](x)
+        for conv in self.convs[1:]:
+            out = conv(F.selu(out))
+        return F.selu(out + self.shortcut(x))
+
+
+class ResNetPP(nn.Module):
+    """Stem, stages of residual blocks (each after the first halves the size), averaging, one linear layer.
+
+    (batch, channels, height, width) -> (batch, num_outputs)
+    """
+
+    def __init__(
+        self,
+        blocks_per_stage: Sequence[int],
+        width: int,
+        num_outputs: int,
+        channels: int,
+        stem: str,
+        bottleneck: bool,
+    ) -> None:
+        super().__init__()
+        large = stem == "imagenet"
+        self.stem = WeightNormConv2d(channels, width, 7 if large else 3, 2 if large else 1)
+        self.pool = nn.MaxPool2d(3, 2, padding=1) if large else nn.Identity()
+        blocks: list[nn.Module] = []
+        num_inputs = width
+        for stage, count in enumerate(blocks_per_stage):
+            for index in range(count):
+                stride = 2 if stage > 0 and index == 0 else 1
+                blocks.append(Block(num_inputs, width * 2**stage, stride, bottleneck))
+                num_inputs = width * 2**stage * (4 if bottleneck else 1)
+        self.blocks = nn.Sequential(*blocks)
+        self.head = WeightNormLinear(num_outputs, num_inputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.blocks(self.pool(F.selu(self.stem(x))))  # (batch, c, h, w)
+        return self.head(features.mean((2, 3)))
+
+
+def resnetpp_cifar(depth: int, num_outputs: int, input_shape: tuple[int, ...], width: int = 16) -> ResNetPP:
+    """ResNet++-20/32/44/56: depth = 6 n + 2, three stages of n pairs of 3×3 convolutions.
+
+    width: of the first stage; the paper's ResNet-56 has 32.
+
+    >>> resnetpp_cifar(20, 10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+    check_positive(width=width)
+    channels, _, _ = check_image(input_shape, 4, "resize the images or choose net='mlp'")
+    return ResNetPP([(depth - 2) // 6] * 3, width, num_outputs, channels, "cifar", bottleneck=False)
+
+
+def resnetpp(
+    depth: int, num_outputs: int, input_shape: tuple[int, ...], stem: str = "auto", width: int = 64
+) -> ResNetPP:
+    """ResNet++-50; stem="auto" is "imagenet" from 64 pixels on and "cifar" below."""
+    check_positive(width=width)
+    stem, channels = check_stem(stem, input_shape)
+    return ResNetPP(BLOCKS_PER_STAGE[depth], width, num_outputs, channels, stem, bottleneck=True)

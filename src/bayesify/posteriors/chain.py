@@ -1,0 +1,192 @@
+"""A chain of draws: the posterior of the sampling methods."""
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesify.posteriors.base import Call, Posterior
+from bayesify.posteriors.energy import energy
+from bayesify.posteriors.kept import Kept, Place
+from bayesify.posteriors.running_moments import RunningMoments
+from bayesify.posteriors.stored_draws import StoredDraws
+from bayesify.priors import Prior
+from bayesify.weights import Selection, call_with
+from bayesify.weights.slots import Slot, find_slots
+
+#: is a draw due after so many steps of the run?
+Due = Callable[[int], bool]
+KEEPS = ("draws", "moments")
+
+
+class Chain(Posterior):
+    """q(w) = 1/S Σ_s δ(w − w_s): S stored draws. The network itself is where the chain is now.
+
+    A draw holds every parameter that trains, and the running statistics of batch norm. `kl` is −log p(w) of
+    the present weights, so that the loss is −log posterior / num_data.
+
+    plan:  the sample times of a run of so many steps (None: of a run whose length nobody knows)
+    keep:  "draws", or "moments": the running mean and variance of every weight only
+    dtype: of the stored draws; None: the parameters' own
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        selection: Selection,
+        prior: Prior,
+        plan: Callable[[int | None], Due | None],
+        keep: str = "draws",
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.slots = selection.slots
+        self.priors = {name: prior.at(name, slots[0].get()) for name, slots in self.slots.items()}
+        self.moving = _moving(net)
+        self.plan = plan
+        self.due = plan(None)
+        self.start = self.steps = 0  # the step at which this run began, and the present one
+        now = self._now()
+        self.kept: Kept = StoredDraws(now, dtype) if keep == "draws" else RunningMoments(now)
+        self.watched: list[weakref.ref[Any]] = []
+        self.batch_norm = _batch_norm_note(net)
+
+    def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
+        if kl_terms is not None:
+            kl_terms.append(self.kl(net))
+        return net(*call.args, **call.kwargs)
+
+    def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
+        return self._fitting(self.kept.draw(n, generator))
+
+    def stream(
+        self, member: int, num_draws: int, chunk: int, generator: Generator | None = None
+    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+        """The stored draws, read as they are needed; before the first one, the weights as they are now."""
+        if not len(self.kept):
+            yield 1, {name: w[None] for name, w in self._now().items()}
+        for n, weights in self.kept.stream(num_draws, chunk, generator):
+            yield n, self._fitting(weights)
+
+    def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
+        return call_with(net, self.moving, lambda names: weights, call.args, call.kwargs)
+
+    def mean(self, net: nn.Module) -> dict[str, Tensor]:
+        return self._fitting(self.kept.mean())
+
+    def kl(self, net: nn.Module) -> Tensor:
+        return energy(self.priors, {name: slots[0].get() for name, slots in self.slots.items()})
+
+    def begin(
+        self, optimizer: Any = None, num_steps: int | None = None, folder: str | Path | None = None
+    ) -> None:
+        if num_steps is not None:
+            self.start, self.due = self.steps, self.plan(num_steps)
+        if folder is not None:
+            self.kept.move_to(Path(folder))
+        if optimizer is not None and not any(optimizer is seen() for seen in self.watched):
+            self.watched.append(weakref.ref(optimizer))
+            optimizer.register_step_post_hook(lambda *_: self.after_step())
+
+    def collect(self) -> None:
+        weights = self._now()
+        for name, w in weights.items():
+            if not w.isfinite().all():
+                raise RuntimeError(
+                    f"the chain has diverged: {name} is not finite after {self.steps} steps. The {len(self.kept)} "
+                    f"earlier draws are kept. Lower the step size (lr), raise the mass, or bound the speed "
+                    f"(max_speed)"
+                )
+        self.kept.add(Place(0, self.steps), weights)
+
+    def after_step(self) -> None:
+        """Count a step of the sampler, and keep a draw where one is due."""
+        self.steps += 1
+        if self.due is not None and self.due(self.steps - self.start):
+            self.collect()
+
+    def describe(self, name: str) -> str:
+        return f"chain, prior {self.priors[name]!r}"
+
+    def notes(self) -> list[str]:
+        return [f"{len(self.kept)} draws after {self.steps} steps", *self.batch_norm]
+
+    @property
+    def num_draws(self) -> int:
+        return len(self.kept)
+
+    def each(self) -> Iterator[tuple[Place, dict[str, Tensor]]]:
+        """Every stored draw and its place, read as it is needed."""
+        if not isinstance(self.kept, StoredDraws):
+            raise TypeError("keep='moments' holds no draws: use keep='draws'")
+        for place, weights in self.kept.each():
+            yield place, self._fitting(weights)
+
+    def variance(self) -> dict[str, Tensor]:
+        """The variance of every weight over the draws (divisor: their number)."""
+        return self._fitting(self.kept.variance())
+
+    def add_folder(self, folder: str | Path) -> int:
+        """Add the draws in the folder of another run of this network, as further chains; returns their number."""
+        if not isinstance(self.kept, StoredDraws):
+            raise TypeError("keep='moments' holds no draws that others could be added to: use keep='draws'")
+        return self.kept.adopt(Path(folder))
+
+    def extra_tensors(self) -> dict[str, Tensor]:
+        """The draws, where they lie in a folder: a file of `bf.save` holds them, a checkpoint does not."""
+        return self.kept.tensors(whole=True)
+
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        self._take(tensors)
+
+    def _now(self) -> dict[str, Tensor]:
+        return {name: slots[0].get().detach() for name, slots in self.moving.items()}
+
+    def _fitting(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """In the dtype and on the device of the network."""
+        return {name: w.to(self.moving[name][0].get()) for name, w in weights.items()}
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        counts = {"steps": torch.tensor([self.start, self.steps])}
+        mine = {**counts, **self.kept.tensors(whole=False)}
+        destination.update({prefix + key: value for key, value in mine.items()})
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        mine = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
+        if "steps" in mine:
+            self._take(mine)
+        else:
+            args[2].append(prefix + "steps")  # missing_keys
+
+    def _take(self, tensors: Mapping[str, Tensor]) -> None:
+        self.start, self.steps = tensors["steps"].tolist()
+        self.kept.take(tensors)
+
+
+def _moving(net: nn.Module) -> dict[str, list[Slot]]:
+    """The places of everything that changes while a chain runs."""
+    trained = {name for name, p in net.named_parameters() if p.requires_grad}
+    slots = {name: places for name, places in find_slots(net).items() if name in trained}
+    for path, module in net.named_modules():
+        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
+            for key in ("running_mean", "running_var"):
+                slots[f"{path}.{key}" if path else key] = [Slot(module, "_buffers", key)]
+    return slots
+
+
+def _batch_norm_note(net: nn.Module) -> list[str]:
+    if not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in net.modules()):
+        return []
+    note = (
+        "batch norm: in training the output for an example depends on the rest of its batch, so the mini-batch "
+        "gradient is that of no fixed posterior, and the sampler's noise comes on top of that of the batch "
+        "statistics. The draws are biased; those of a network without it (nets 'resnetpp20' …) or with group "
+        "norm are not"
+    )
+    warnings.warn(note, stacklevel=2)
+    return [note]

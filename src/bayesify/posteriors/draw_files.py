@@ -1,0 +1,87 @@
+"""Draws in a folder: a safetensors file each, and an index of them."""
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch import distributed as dist
+
+from bayesify.files import read_header, read_tensors, write_atomically, write_tensors
+from bayesify.posteriors.kept import Place
+
+FORMAT = 1
+INDEX = "index.json"
+
+
+class DrawFolder:
+    """Whoever reads the folder sees whole draws only: files are written beside their names and moved there.
+
+    One process of a group writes. What cannot be written (a full disk) is named in a warning, and the run
+    goes on without it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def file(self, place: Place) -> Path:
+        return self.path / f"draw-{place.chain:03d}-{place.step:09d}.safetensors"
+
+    def write(self, place: Place, draw: Mapping[str, Tensor]) -> bool:
+        """Is the draw in its file now?"""
+        header = {"draw": FORMAT, "chain": place.chain, "step": place.step}
+        return _tried(self.file(place), lambda path: write_tensors(path, draw, header))
+
+    def write_index(self, places: Iterable[Place], shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """List these draws; files that are not on the list (of a run that was cut off) are removed."""
+        if not _writes():
+            return
+        places = list(places)
+        listed = {"format": FORMAT, "draws": [list(p) for p in places]}
+        text = json.dumps({**listed, "shapes": {name: list(shape) for name, shape in shapes.items()}})
+        fill = lambda partial: partial.write_text(text, encoding="utf-8")  # noqa: E731
+        _tried(self.path / INDEX, lambda path: write_atomically(path, fill))
+        names = {self.file(place).name for place in places}
+        for file in self.path.glob("draw-*.safetensors"):
+            if file.name not in names and re.fullmatch(r"draw-\d+-\d+\.safetensors", file.name):
+                file.unlink(missing_ok=True)
+
+    def read_index(self) -> dict[str, Any]:
+        """{"draws": [[chain, step], …], "shapes": {name: shape}}; an error says what is wrong with it."""
+        path = self.path / INDEX
+        if not path.is_file():
+            raise FileNotFoundError(f"{self.path} holds no draws: it has no {INDEX}")
+        try:
+            index = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path} is damaged ({error})") from None
+        if index.get("format", 0) > FORMAT:
+            raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify to read it")
+        return index
+
+
+def read_draw(path: Path) -> dict[str, Tensor] | None:
+    """The draw in a file; None, with a warning that names it, where it is damaged or gone."""
+    try:
+        return read_tensors(path, read_header(path))
+    except (OSError, ValueError) as error:
+        warnings.warn(f"{error}: this draw is left out", stacklevel=3)
+        return None
+
+
+def _writes() -> bool:
+    return not (dist.is_available() and dist.is_initialized()) or dist.get_rank() == 0
+
+
+def _tried(path: Path, write: Callable[[Path], None]) -> bool:
+    if not _writes():
+        return True
+    try:
+        write(path)
+    except OSError as error:
+        warnings.warn(f"{path} could not be written ({error}): it is left out", stacklevel=4)
+        return False
+    return True

@@ -1,0 +1,62 @@
+"""What is kept of a chain: the face of stored draws and of running moments."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Generator, Tensor
+
+NONE_YET = "the chain has no draws yet: train longer than the burn-in, or keep the present weights by model.collect()"
+Weights = dict[str, Tensor]
+
+
+class Place(NamedTuple):
+    """Which draw: the number of its chain, and the chain's step after which it was taken."""
+
+    chain: int
+    step: int
+
+
+class Kept(ABC):
+    """Members, in this order: `__len__`, `add`, `draw`, `stream`, `mean`, `variance`, `move_to`, `tensors`, `take`.
+
+    Weights may come back in another dtype or on another device than they went in.
+    """
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many draws were taken."""
+
+    @abstractmethod
+    def add(self, place: Place, weights: Mapping[str, Tensor]) -> None:
+        """Take the weights of `place`; again for the same place: instead of the former."""
+
+    @abstractmethod
+    def draw(self, n: int, generator: Generator | None) -> Weights:
+        """`n` draws at random: (n, *shape)."""
+
+    @abstractmethod
+    def stream(
+        self, num_draws: int, chunk: int, generator: Generator | None
+    ) -> Iterator[tuple[int, Weights]]:
+        """At most `num_draws` draws for a prediction, `chunk` of them at a time, with their number."""
+
+    @abstractmethod
+    def mean(self) -> Weights:
+        """The average over the draws."""
+
+    @abstractmethod
+    def variance(self) -> Weights:
+        """The variance over the draws (divisor: their number)."""
+
+    def move_to(self, folder: Path) -> None:  # noqa: B027
+        """Keep in `folder` what need not be in memory."""
+
+    @abstractmethod
+    def tensors(self, whole: bool) -> dict[str, Tensor]:
+        """The state, by keys of its own; `whole`: with what lies in a folder too."""
+
+    @abstractmethod
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        """The inverse of `tensors`."""

@@ -1,0 +1,67 @@
+"""The running mean and variance of every weight of a chain, without its draws."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Generator, Tensor
+
+from bayesify.posteriors.kept import NONE_YET, Kept, Place, Weights
+
+
+class RunningMoments(Kept):
+    """Welford's update: d = w − mean, mean ← mean + d/n, squares ← squares + d (w − mean).
+
+    A draw of it is normal, N(mean, squares/n), entries independent: the diagonal part of SWAG (Maddox et al.,
+    "A Simple Baseline for Bayesian Uncertainty in Deep Learning", NeurIPS 2019).
+    """
+
+    def __init__(self, like: Mapping[str, Tensor]) -> None:
+        self.count = 0
+        self.means = {name: torch.zeros_like(w) for name, w in like.items()}
+        self.squares = {name: torch.zeros_like(w) for name, w in like.items()}
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, place: Place, weights: Mapping[str, Tensor]) -> None:
+        self.count += 1
+        for name, w in weights.items():
+            mean, squares = self.means[name].to(w.device), self.squares[name].to(w.device)
+            before = w - mean
+            self.means[name] = mean + before / self.count
+            self.squares[name] = squares + before * (w - self.means[name])
+
+    def draw(self, n: int, generator: Generator | None) -> Weights:
+        variance = self.variance()
+        drawn = {}
+        for name, mean in self.means.items():
+            shape = (n, *mean.shape)
+            noise = torch.randn(shape, generator=generator, dtype=mean.dtype, device=mean.device)
+            drawn[name] = mean + variance[name].sqrt() * noise
+        return drawn
+
+    def stream(
+        self, num_draws: int, chunk: int, generator: Generator | None
+    ) -> Iterator[tuple[int, Weights]]:
+        for start in range(0, num_draws, chunk):
+            n = min(chunk, num_draws - start)
+            yield n, self.draw(n, generator)
+
+    def mean(self) -> Weights:
+        if not self.count:
+            raise RuntimeError(NONE_YET)
+        return self.means
+
+    def variance(self) -> Weights:
+        self.mean()
+        return {name: squares / self.count for name, squares in self.squares.items()}
+
+    def tensors(self, whole: bool) -> dict[str, Tensor]:
+        means = {f"mean.{name}": w.clone() for name, w in self.means.items()}
+        squares = {f"squares.{name}": w.clone() for name, w in self.squares.items()}
+        return {"count": torch.tensor(self.count), **means, **squares}
+
+    def take(self, tensors: Mapping[str, Tensor]) -> None:
+        self.count = int(tensors["count"])
+        self.means = {name: tensors[f"mean.{name}"].clone() for name in self.means}
+        self.squares = {name: tensors[f"squares.{name}"].clone() for name in self.squares}

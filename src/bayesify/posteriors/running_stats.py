@@ -1,0 +1,66 @@
+"""Running statistics of batch-norm layers, one set per component."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from bayesify.posteriors.trees import get_buffer, put_buffer
+from bayesify.weights import Selection, Slot
+from bayesify.weights.watch import layer_of
+
+NAMES = ("running_mean", "running_var", "num_batches_tracked")
+
+
+class RunningStats(nn.Module):
+    """The sets of components 2 … K of every patched batch-norm layer; the network's own belongs to the first."""
+
+    def __init__(self, net: nn.Module, selection: Selection, num_components: int) -> None:
+        super().__init__()
+        self.others = nn.Module()
+        self.slots: dict[str, list[Slot]] = {}
+        self.units: dict[str, str] = {}
+        for path in dict.fromkeys(layer_of(name) for name in selection.slots):
+            module = net.get_submodule(path)
+            if not isinstance(module, nn.modules.batchnorm._NormBase) or not module.track_running_stats:
+                continue
+            for key in NAMES:
+                name = f"{path}.{key}" if path else key
+                own = module._buffers[key]
+                assert own is not None
+                self.slots[name] = [Slot(module, "_buffers", key)]
+                self.units[name] = path
+                put_buffer(self.others, name, torch.stack([own.clone() for _ in range(num_components - 1)]))
+
+    def pick(self, chosen: Mapping[str, int | Tensor]) -> dict[str, Tensor]:
+        """The statistics to put in place: for a number the stored set itself, which the layer then updates."""
+        return {name: self._at(name, chosen[unit]) for name, unit in self.units.items()}
+
+    def keep(self, chosen: Mapping[str, int | Tensor], picked: Mapping[str, Tensor]) -> None:
+        """Write back what the layers updated, where `pick` gave copies."""
+        for name, unit in self.units.items():
+            z = chosen[unit]
+            if isinstance(z, Tensor):
+                for k, stored in enumerate(self._sets(name)):
+                    stored.copy_(torch.where(z.view(()) == k, picked[name], stored))
+
+    def draw(self, z: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """For n draws: (n, channels); the counters stay as they are."""
+        names = [n for n in self.units if not n.endswith("num_batches_tracked")]
+        return {n: torch.stack(self._sets(n))[z[self.units[n]].flatten()] for n in names}
+
+    def mean(self, probs: Sequence[float]) -> dict[str, Tensor]:
+        names = [n for n in self.units if not n.endswith("num_batches_tracked")]
+        return {n: sum(p * s for p, s in zip(probs, self._sets(n), strict=True)) for n in names}  # type: ignore[misc]
+
+    def _at(self, name: str, z: int | Tensor) -> Tensor:
+        sets = self._sets(name)
+        if isinstance(z, int):
+            return sets[z]
+        value = sets[0].clone()
+        for k, other in enumerate(sets[1:], 1):
+            value = torch.where(z.view(()) == k, other, value)
+        return value
+
+    def _sets(self, name: str) -> list[Tensor]:
+        return [self.slots[name][0].get(), *get_buffer(self.others, name).unbind(0)]

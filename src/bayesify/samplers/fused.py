@@ -1,0 +1,105 @@
+"""The step of the samplers with momentum as one Triton kernel: every state is read once and written once.
+
+The kernel runs over all parameters of a bucket at once. θ and the gradients stay where they are and are
+reached through tables of addresses; momentum and thermostat are the vectors of the bucket. Noise is made
+inside by Philox, a counter per coordinate and a key per (seed, step), so it does not depend on the launch.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from bayesify.samplers.bucket import Bucket
+
+if TYPE_CHECKING:
+    from bayesify.samplers.momentum import MomentumSampler
+
+LANES = 512  # coordinates that share one Philox call make a program of 4 · LANES
+
+
+def available(parameters: list[Tensor]) -> bool:
+    """Contiguous float32 on CUDA, with triton installed."""
+    if not all(p.is_cuda and p.dtype == torch.float32 and p.is_contiguous() for p in parameters):
+        return False
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+class Tables:
+    """Where the tensors of a bucket lie: for every program its tensor, and its place in it and in the vector."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        owner, inside, place = [], [], []
+        start = 0
+        for index, size in enumerate(bucket.sizes):
+            for offset in range(0, size, 4 * LANES):
+                owner.append(index)
+                inside.append(offset)
+                place.append(start + offset)
+            start += size
+        columns = torch.tensor([owner, inside, place], dtype=torch.int64)
+        self.programs = columns.t().contiguous().to(bucket.device)  # (programs, 3)
+        self.sizes = torch.tensor(bucket.sizes, dtype=torch.int64, device=bucket.device)
+        self.device = bucket.device
+        self.tables: dict[tuple[int, ...], Tensor] = {}
+
+    def addresses(self, tensors: list[Tensor]) -> Tensor:
+        """The tensors' addresses on the device. The allocator gives out the same ones again and again."""
+        key = tuple(t.data_ptr() for t in tensors)
+        if key not in self.tables:
+            if len(self.tables) >= 16:
+                self.tables.clear()
+            self.tables[key] = torch.tensor(key, dtype=torch.int64).to(self.device)
+        return self.tables[key]
+
+
+def fused_step(
+    sampler: "MomentumSampler", bucket: Bucket, group: dict[str, Any], noise: list[Tensor] | None
+) -> None:
+    """One "fused" step of `bucket` on the device, in place."""
+    from bayesify.samplers.kernel import sampler_kernel
+
+    if bucket.tables is None:
+        bucket.tables = Tables(bucket)
+    tables = bucket.tables
+    gradients = [p.grad.contiguous() for p in bucket.parameters]  # type: ignore[union-attr]
+    momentum, thermostat = bucket.states["momentum"], bucket.states.get("thermostat")
+    eta = momentum if noise is None else torch.cat([n.reshape(-1) for n in noise]).to(bucket.dtype)
+    found, scale = sampler.found_inf, sampler.grad_scale
+    c = group["max_speed"]
+    with torch.cuda.device(bucket.device):
+        sampler_kernel[(len(tables.programs),)](
+            tables.programs,
+            tables.sizes,
+            tables.addresses(bucket.parameters),
+            tables.addresses(gradients),
+            momentum,
+            momentum if thermostat is None else thermostat,
+            eta,
+            momentum if found is None else found,
+            momentum if scale is None else scale,
+            _key(sampler.seed, sampler.steps),
+            float(group["lr"]),
+            float(group["mass"]),
+            float(group["temperature"]),
+            float(group["thermostat_rate"]),
+            float(group["noise"]),
+            0.0 if c is None else 1 / (group["mass"] * c),
+            float(sampler.num_data),
+            thermostated=thermostat is not None,
+            adaptive=sampler.adaptive,
+            noisy=group["temperature"] > 0,
+            given=noise is not None,
+            skips=found is not None,
+            scaled=scale is not None,
+            lanes=LANES,
+        )
+
+
+def _key(seed: int, step: int) -> int:
+    """A 63-bit Philox key of its own for every step."""
+    return ((seed & 0x7FFFFFFF) << 32) | (step & 0xFFFFFFFF)

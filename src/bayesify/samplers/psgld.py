@@ -1,0 +1,49 @@
+"""Preconditioned stochastic-gradient Langevin dynamics."""
+
+from typing import Any
+
+from torch import Tensor
+
+from bayesify.samplers.base import Group, Sampler, States
+
+
+class PSGLD(Sampler):
+    """SGLD whose steps are scaled by the recent size of each coordinate's gradient, as in RMSprop.
+
+        s ← a s + (1 − a) ḡ²            ḡ the mean gradient per example, a = decay
+        P = 1 / (ε + √ŝ)                ŝ = s / (1 − aᵗ)
+        θ ← θ − h P G + √(2 h P T) η
+
+    The drift Γ = ∂P/∂θ is left out, as by its authors: a bias of order 1 − a.
+
+    Reference: Li et al., "Preconditioned Stochastic Gradient Langevin Dynamics", AAAI 2016.
+    """
+
+    states = ("square",)
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float,
+        num_data: int,
+        decay: float = 0.99,
+        eps: float = 1e-5,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(params, num_data, seed, lr=lr, decay=decay, eps=eps, temperature=temperature)
+
+    def check(self, group: Group) -> None:
+        super().check(group)
+        if not 0 <= group["decay"] < 1:
+            raise ValueError(f"decay={group['decay']!r} must lie in [0, 1)")
+        if not group["eps"] > 0:
+            raise ValueError(f"eps={group['eps']!r} must be positive")
+
+    def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
+        h, temperature, decay = group["lr"], group["temperature"], group["decay"]
+        square = states["square"]
+        square.mul_(decay).add_((gradient / self.num_data).square_(), alpha=1 - decay)
+        scale = 1 / (group["eps"] + (square / (1 - decay ** (self.steps + 1))).sqrt_())
+        move = -h * scale * gradient
+        return move if noise is None else move + (2 * h * temperature * scale).sqrt_() * noise

@@ -1,0 +1,30 @@
+"""Stochastic-gradient Hamiltonian Monte Carlo."""
+
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from bayesify.samplers.kinetic import Number
+from bayesify.samplers.momentum import MomentumSampler
+
+
+class SGHMC(MomentumSampler):
+    """Momentum with friction D and noise D, no thermostat: gradient noise makes it too hot.
+
+    α = D, β = D. With gradient noise of rate B = h Var G the variance grows by 1 + B / (2 m D T).
+
+    Reference: Chen et al., "Stochastic Gradient Hamiltonian Monte Carlo", ICML 2014, with B̂ = 0.
+    """
+
+    orders: ClassVar = {"fused": "PA", "strang": "BAOA"}
+    states = ("momentum",)
+
+    def __init__(self, params: Any, lr: float, num_data: int, **settings: Any) -> None:
+        if settings.get("thermostat_rate", 1.0) != 1.0:
+            raise ValueError("SGHMC has no thermostat: leave thermostat_rate out, or take SGNHT or ATMC")
+        super().__init__(params, lr, num_data, **settings)
+
+    @staticmethod
+    def injected(thermostat: Tensor | None, noise: Number) -> Number:
+        """α = D."""
+        return noise

@@ -1,0 +1,96 @@
+"""What a suite looks at, and what it gives back."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from bayesify.data import Loader, Normalisation, Split
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one suite found: numbers by name, and arrays for figures."""
+
+    metrics: dict[str, float]
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A trained model and data in original units: images as bytes or numbers from 0 to 1.
+
+    model: has `predict`, `parameters` and `likelihood`.
+    val: for temperature scaling; None leaves that out.
+    ood: name -> inputs of another kind, in the units of test.
+    memory: where corrupted images are kept for the next subject with the same test part; None keeps none.
+    num_few: examples for suites that take many passes for each (adversarial, saliency).
+    """
+
+    model: Any
+    test: Split
+    normalisation: Normalisation
+    val: Split | None = None
+    ood: Mapping[str, Any] = field(default_factory=dict)
+    num_draws: int = 20
+    num_bins: int = 15
+    batch_size: int = 256
+    seed: int = 0
+    num_few: int = 64
+    memory: dict[Any, Tensor] | None = None
+
+    @cached_property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def regression(self) -> bool:
+        return self.model.likelihood.task == "regression"
+
+    def generator(self) -> Generator:
+        """A fresh one at each call: every suite gives the same numbers alone and beside others."""
+        return Generator(self.device).manual_seed(self.seed)
+
+    def batches(self, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+        """Normalised batches of a split."""
+        return iter(Loader(split, self.batch_size, device=self.device, normalise=self.normalisation))
+
+    def normalised(self, inputs: Tensor) -> Tensor:
+        return self.normalisation.inputs(inputs).to(self.device)
+
+    def few(self) -> tuple[Tensor, Tensor]:
+        """The first examples of the test part, normalised, and their targets."""
+        part = self.test.take(torch.arange(min(self.num_few, len(self.test))))
+        whole = torch.as_tensor(part.inputs[:])
+        return self.normalised(whole), part.targets.to(self.device)
+
+    def images(self, suite: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches of raw images (N, C, H, W) in 0 … 1 on the device, and targets."""
+        self.classifies(suite)
+        shape = tuple(self.test.inputs.shape)
+        if len(shape) != 4 or shape[1] not in (1, 3):
+            raise ValueError(
+                f"suite {suite!r} takes images (N, 1 or 3, H, W): the inputs have shape {shape[1:]}"
+            )
+        for start in range(0, len(self.test), self.batch_size):
+            index = torch.arange(start, min(start + self.batch_size, len(self.test)))
+            part = self.test.take(index)
+            x = torch.as_tensor(part.inputs[:]).to(self.device)
+            yield x.float() / 255 if x.dtype == torch.uint8 else x.clamp(0, 1), part.targets.to(self.device)
+
+    def from_images(self, images: Tensor) -> Tensor:
+        """Raw images in 0 … 1 as the network takes them."""
+        n = self.normalisation
+        shape = (-1, *[1] * (images.dim() - 2))
+        mean, std = n.mean.to(images).view(shape), n.std.to(images).view(shape)
+        return (images - mean) / std
+
+    def classifies(self, suite: str) -> None:
+        if self.regression:
+            raise ValueError(
+                f"suite {suite!r} is for classification; this run is a regression: use calibration"
+            )

@@ -1,0 +1,256 @@
+"""bf.VarianceNetwork: local reparameterization, what becomes random, files, swaps, inference modes, training."""
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scipy import integrate, special
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+import bayesify as bf
+from bayesify.diagnostics.variance import log_alpha
+from bayesify.methods.variance_network import PARAMETERIZATIONS
+from bayesify.nets.parts import Abs
+
+LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "linear": (lambda: nn.Linear(7, 4), (7,)),
+    "conv1d": (lambda: nn.Conv1d(3, 4, 3, padding=1), (3, 6)),
+    "conv2d": (lambda: nn.Conv2d(4, 6, 3, stride=2, groups=2), (4, 7, 7)),
+    "conv3d": (lambda: nn.Conv3d(2, 3, 2), (2, 4, 4, 4)),
+    "conv_transpose1d": (lambda: nn.ConvTranspose1d(4, 6, 3, groups=2), (4, 5)),
+    "conv_transpose2d": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2), (3, 4, 4)),
+    "conv_transpose3d": (lambda: nn.ConvTranspose3d(2, 3, 2), (2, 3, 3, 3)),
+}
+
+
+def exact_kl(log_alpha: float) -> float:
+    """2 ∫₀^{√u} of Dawson's function, u = 1/(2α)."""
+    return integrate.quad(lambda s: 2 * special.dawsn(s), 0, math.sqrt(0.5 * math.exp(-log_alpha)))[0]
+
+
+def mlp(num_inputs: int = 64, num_outputs: int = 10) -> nn.Sequential:
+    hidden = (nn.Linear(num_inputs, 100), nn.BatchNorm1d(100), nn.ReLU())
+    return nn.Sequential(*hidden, nn.Linear(100, num_outputs))
+
+
+def model_of(net: nn.Module, **options: Any) -> bf.BayesianModule:
+    return bf.bayesify(net, bf.VarianceNetwork(**options), num_data=100)
+
+
+@pytest.mark.parametrize("parameterization", PARAMETERIZATIONS)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_local_outputs_have_the_moments_of_drawn_weights(layer: str, parameterization: str) -> None:
+    """6,000 passes of each kind; entries' means within 6, variances within 7 standard errors (of a normal)."""
+    make, shape = LAYERS[layer]
+    torch.manual_seed(1)
+    where = bf.where.all if parameterization == "zero_mean" else bf.where.linear | bf.where.conv
+    options = {} if parameterization == "zero_mean" else {"init_log_alpha": 0.5}
+    model = model_of(make().double(), parameterization=parameterization, where=where, **options)
+    x = torch.randn(1, *shape, dtype=torch.float64)
+    n = 6_000
+    with torch.no_grad():
+        local = model(x.expand(n, *shape), generator=torch.Generator().manual_seed(0))
+        weights = model.posterior.draw(0, n, torch.Generator().manual_seed(1))["weight"]
+        run = torch.func.vmap(lambda w: torch.func.functional_call(model.net, {"weight": w}, (x,))[0])
+        drawn = run(weights)
+    for a, b in ((local, drawn),):
+        error = 6 * ((a.var(0) + b.var(0)) / n).sqrt()
+        assert ((a.mean(0) - b.mean(0)).abs() <= error).all()
+        assert ((a.var(0) - b.var(0)).abs() <= 7 * 2 * b.var(0) / math.sqrt(n)).all()
+
+
+def test_parameterizations_with_one_alpha_give_the_same_outputs() -> None:
+    net = nn.Linear(5, 3)
+    outputs = []
+    for parameterization in ("layer", "neuron", "weight", "additive"):
+        model = model_of(copy.deepcopy(net), parameterization=parameterization, init_log_alpha=-1.0)
+        if parameterization == "additive":
+            with torch.no_grad():
+                leaf = model.posterior.random_tensor("weight")
+                leaf.log_std.copy_(-0.5 + net.weight.abs().log())
+        outputs.append(model(torch.ones(4, 5), generator=torch.Generator().manual_seed(3)))
+        assert float(model.kl().detach()) == pytest.approx(15 * exact_kl(-1.0), rel=1e-5)
+    for output in outputs[1:]:
+        torch.testing.assert_close(output, outputs[0])
+
+
+def test_after_a_swap_the_zero_mean_model_is_the_same() -> None:
+    """N(0, α μ²) by the swap and by σ = √α μ."""
+    net = nn.Linear(5, 3)
+    swapped = model_of(copy.deepcopy(net), init_log_alpha=2.0)
+    assert bf.zero_mean(swapped) == ["weight"]
+    scaled = copy.deepcopy(net)
+    with torch.no_grad():
+        scaled.weight.mul_(math.e)
+    zero = model_of(scaled, parameterization="zero_mean", where=bf.where.all)
+    x = torch.randn(4, 5)
+    outputs = [m(x, generator=torch.Generator().manual_seed(3)) for m in (swapped, zero)]
+    torch.testing.assert_close(*outputs)
+    assert float(swapped.kl().detach()) == float(zero.kl().detach()) == 0
+    assert (swapped.mean_net().weight == 0).all()
+
+
+def test_what_becomes_random() -> None:
+    names = {
+        "layer": ["0.weight", "3.weight"],
+        "zero_mean": ["0.weight"],  # not the output layer, whose outputs would be mere noise
+    }
+    for parameterization, expected in names.items():
+        model = model_of(mlp(), parameterization=parameterization)
+        assert [w.name for w in model.selection.random] == expected
+    with_biases = model_of(mlp(), where=bf.where.matching("^0"), biases=True)
+    assert [w.name for w in with_biases.selection.random] == ["0.weight", "0.bias"]
+    assert model_of(mlp()).method == bf.VarianceNetwork()
+    assert bf.bayesify(mlp(), "variance").method.name == "variance"
+
+
+@pytest.mark.parametrize("layer", ["conv_transpose1d", "conv_transpose2d"])
+def test_neurons_of_transposed_convolutions(layer: str) -> None:
+    net = LAYERS[layer][0]()
+    model = model_of(net, parameterization="neuron")
+    assert model.posterior.random_tensor("weight").log_alpha.numel() == net.out_channels
+
+
+def test_log_alpha_starts_moves_and_has_its_own_learning_rate() -> None:
+    model = model_of(mlp(), log_alpha_lr=10.0)
+    assert all((a == -5).all() for a in log_alpha(model).values())
+    groups = model.optimizer(lr=0.01).param_groups
+    assert [(len(g["params"]), g["lr"]) for g in groups] == [(6, 0.01), (2, 0.1)]
+    optimizer = model.optimizer(lr=0.01)
+    model.loss(torch.randn(8, 64), torch.randint(10, (8,))).total.backward()
+    optimizer.step()
+    assert all((a > -5).all() for a in log_alpha(model).values())  # the KL drives α up
+
+
+@pytest.mark.parametrize("parameterization", PARAMETERIZATIONS)
+def test_files_keep_everything(parameterization: str, tmp_path: Path) -> None:
+    model = model_of(mlp(), parameterization=parameterization, prior="student_t")
+    if parameterization != "zero_mean":
+        bf.zero_mean(model, bf.where.matching("^0"))
+    bf.save(model, tmp_path / "m.safetensors")
+    loaded = bf.load(tmp_path / "m.safetensors", mlp())
+    x = torch.randn(3, 64)
+    a, b = (m.predict(x, 3, generator=torch.Generator().manual_seed(0)).probs for m in (model, loaded))
+    torch.testing.assert_close(a, b)
+    assert loaded.method.options() == model.method.options()
+
+
+@pytest.mark.parametrize("noise", ["normal", "uniform", "bernoulli"])
+def test_other_noises(noise: str) -> None:
+    model = model_of(mlp(), parameterization="zero_mean", noise=noise)
+    loss = model.loss(torch.randn(8, 64), torch.randint(10, (8,)))
+    loss.total.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    assert model.posterior.sampling == ("local" if noise == "normal" else "flipout")
+    assert (model.mean_net()[0].weight == 0).all()
+
+
+def test_abs_after_replaces_the_activation_behind_random_layers() -> None:
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(18, 4), nn.BatchNorm1d(4), nn.ReLU()
+    )
+    net.append(nn.Linear(4, 2))
+    model_of(net, parameterization="zero_mean", where=bf.where.matching("^3"), abs_after=True)
+    assert isinstance(net[5], Abs) and isinstance(net[1], nn.ReLU)
+    with pytest.raises(ValueError, match="abs_after=True: behind layer '0' there is no activation module"):
+        model_of(
+            nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), parameterization="zero_mean", abs_after=True
+        )
+
+
+def test_variational_dropout_keeps_alpha_at_most_one() -> None:
+    model = bf.bayesify(mlp(), bf.VariationalDropout(init_log_alpha=-0.05), num_data=10)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        model.loss(torch.randn(8, 64), torch.randint(10, (8,))).total.backward()
+        optimizer.step()
+    assert all((a <= 1e-6).all() for a in log_alpha(model).values())
+
+
+@pytest.mark.parametrize(("backend", "prior"), [("aot_eager", "log_uniform"), ("eager", "student_t")])
+def test_the_whole_step_traces_in_one_graph(backend: str, prior: str) -> None:
+    torch.compiler.reset()
+    model = model_of(nn.Linear(6, 3), prior=prior)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    loss = compiled(torch.randn(8, 6), target=torch.randint(3, (8,)))
+    loss.total.backward()
+    assert all(p.grad is not None for p in model.parameters())
+    assert float(loss.kl.detach()) == pytest.approx(float(model.kl().detach()), rel=1e-5)
+
+
+def test_ensembles_of_variance_networks() -> None:
+    method = bf.DeepEnsemble(bf.VarianceNetwork(parameterization="zero_mean"), num_members=2)
+    model = bf.bayesify(mlp(), method, num_data=100)
+    model.loss(torch.randn(8, 64), torch.randint(10, (8,))).total.backward()
+    assert model.predict(torch.randn(3, 64), 4).num_draws == 4
+    assert model.posterior.predicts_by_pass
+
+
+# -- training ----------------------------------------------------------------------------------------------
+def digits(part: slice) -> list[tuple[Tensor, Tensor]]:
+    data = load_digits()
+    x = torch.tensor(data.data[part] / 16, dtype=torch.float32)
+    return list(zip(x.split(100), torch.tensor(data.target[part]).split(100), strict=True))
+
+
+def test_a_zero_mean_network_knows_its_classes_by_variance_alone() -> None:
+    """Digits: the mean network guesses (about 10 %), the ensemble is right for 88 to 90 % over seeds."""
+    net = mlp()
+    net[2] = Abs()
+    model = bf.bayesify(net, bf.VarianceNetwork(parameterization="zero_mean"), num_data=1400)
+    optimizer = model.optimizer(lr=1e-2)
+    for _ in range(15):
+        for x, y in digits(slice(0, 1400)):
+            optimizer.zero_grad()
+            model.loss(x, y).total.backward()
+            optimizer.step()
+    modes = bf.inference_modes(model, digits(slice(1400, 1797)), num_draws=20)
+    assert modes["deterministic"]["accuracy"] < 0.2
+    assert modes["ensemble"]["accuracy"] > 0.85
+    assert modes["ensemble"]["accuracy"] >= modes["stochastic"]["accuracy"]
+    assert set(modes) == {"deterministic", "stochastic", "ensemble"}
+    assert "nll" in modes["stochastic"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"parameterization": "row"}, "parameterization='row' does not exist; choose from"),
+        ({"noise": "cauchy"}, "noise='cauchy' does not exist"),
+        ({"kl": "taylor"}, "kl='taylor' does not exist"),
+        ({"noise": "uniform"}, "noise='uniform' needs parameterization='zero_mean'"),
+        ({"prior": "normal"}, r"prior=normal.* does not fit: use 'log_uniform' or 'student_t'"),
+        ({"prior": "student_t", "kl": "sigmoid"}, "kl='sigmoid' .* needs prior='log_uniform'"),
+        ({"sampling": "flipout"}, "sampling='flipout' does not exist; choose from local, draw"),
+        ({"log_alpha_lr": 0.0}, "log_alpha_lr=0.0 must be positive"),
+        ({"parameterization": "additive", "max_log_alpha": 0.0}, "parameterization='additive' has none"),
+    ],
+)
+def test_errors(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        bf.VarianceNetwork(**options)
+
+
+def test_the_stochastic_kl_warns() -> None:
+    with pytest.warns(UserWarning, match="the gradient of this estimator has no finite mean"):
+        method = bf.VarianceNetwork(kl="stochastic")
+    model = bf.bayesify(mlp(), method, num_data=10)
+    assert float(model.kl().detach()) == pytest.approx(float(model_of(mlp()).kl().detach()), rel=0.02)
+
+
+def test_errors_of_functions() -> None:
+    other = bf.bayesify(mlp(), bf.MonteCarloVI(), num_data=10)
+    with pytest.raises(TypeError, match="needs a model by bf.VarianceNetwork, not by method 'mc_vi'"):
+        bf.zero_mean(other)
+    with pytest.raises(ValueError, match="selects none of the random weights 0.weight, 3.weight"):
+        bf.zero_mean(model_of(mlp()), bf.where.matching("conv"))
+    uniform = model_of(mlp(), parameterization="zero_mean", noise="uniform")
+    with pytest.raises(ValueError, match="has the zero_mean_uniform family, whose mean is zero already"):
+        bf.zero_mean(uniform)
+    with pytest.raises(ValueError, match="num_draws=0 must be at least 1"):
+        bf.inference_modes(model_of(mlp()), [], num_draws=0)

@@ -1,0 +1,238 @@
+"""A chain keeps its draws, predicts with them, and survives files."""
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bayesify as bf
+from bayesify.posteriors.stored_draws import Place, StoredDraws, spread
+
+
+def make_net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def make(**options: Any) -> bf.BayesianModule:
+    return bf.bayesify(make_net(), bf.ThermostatMCMC(**options), num_data=32)
+
+
+DATA = torch.randn(32, 3, generator=torch.Generator().manual_seed(1)), torch.arange(32) % 2
+
+
+def sample(model: bf.BayesianModule, steps: int, sampler: Any = None) -> Any:
+    sampler = model.optimizer(lr=1e-2, seed=0) if sampler is None else sampler
+    for _ in range(steps):
+        sampler.zero_grad()
+        model.loss(*DATA).total.backward()
+        sampler.step()
+    return sampler
+
+
+def weights(net: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+def test_the_loss_is_minus_log_posterior_per_example() -> None:
+    model = make()
+    loss = model.loss(*DATA)
+    w = weights(model.net)
+    prior = 0.5 * w.square().sum().item() + 0.5 * len(w) * math.log(2 * math.pi)
+    assert loss.kl.item() == pytest.approx(prior, rel=1e-5)
+    assert loss.total.item() == pytest.approx((loss.nll + loss.kl / 32).item(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "prior", [bf.prior("normal", mean=0.3, std=0.7), bf.prior("laplace"), bf.prior("student_t")]
+)
+def test_the_gradient_of_the_prior(prior: Any) -> None:
+    """The multi-tensor form for quadratic priors against autograd of log_prob, and other priors as they are."""
+    model = bf.bayesify(make_net(), bf.ThermostatMCMC(prior=prior), num_data=1)
+    model.kl().backward()
+    for p in model.net.parameters():
+        w = p.detach().clone().requires_grad_()
+        (-prior.log_prob(w).sum()).backward()
+        torch.testing.assert_close(p.grad, w.grad)
+
+
+def test_no_draw_before_the_first() -> None:
+    model = make()
+    with pytest.raises(
+        RuntimeError, match="no draws yet: train longer than the burn-in, or .* model.collect"
+    ):
+        model.draw()
+    with pytest.raises(RuntimeError, match="no draws yet"):
+        model.mean_net()
+    x = DATA[0]
+    torch.testing.assert_close(model.predict(x).probs, model.net(x).softmax(-1).detach())  # where it is now
+
+
+def test_draws_are_kept_at_their_times_and_by_hand() -> None:
+    model = make(burn_in=4, every=3)
+    sample(model, 12)
+    chain = model.posterior
+    assert [place.step for place in chain.kept.places] == [7, 10]
+    by_hand = make()
+    sample(by_hand, 5)
+    assert by_hand.posterior.num_draws == 0  # nobody knows how long this run is
+    by_hand.collect()
+    assert torch.equal(weights(by_hand.draw()), weights(by_hand.net))
+    shares = make(burn_in=0.5, num_kept=5)
+    sampler = shares.optimizer(lr=1e-2, num_steps=20)
+    sample(shares, 20, sampler)
+    assert [place.step for place in shares.posterior.kept.places] == [12, 14, 16, 18, 20]
+
+
+def test_prediction_averages_all_stored_draws_once() -> None:
+    model = make(burn_in=0, every=2)
+    sample(model, 10)
+    x = DATA[0]
+    nets = [plain(model, i) for i in range(5)]
+    expected = torch.stack([net(x).softmax(-1).detach() for net in nets]).mean(0)
+    for batched in (True, False):
+        pred = model.predict(x, num_draws=20, batched=batched)
+        assert pred.num_draws == 5
+        torch.testing.assert_close(pred.probs, expected)
+    assert model.predict(x, num_draws=3).num_draws == 3
+    mean = torch.stack([weights(net) for net in nets])
+    torch.testing.assert_close(weights(model.mean_net()), mean.mean(0))
+    variance = torch.cat([v.flatten() for v in model.posterior.variance().values()])
+    torch.testing.assert_close(variance, mean.var(0, correction=0), rtol=1e-4, atol=1e-9)
+    drawn = weights(model.draw(generator=torch.Generator().manual_seed(0)))
+    assert any(torch.equal(drawn, row) for row in mean)
+
+
+def one(model: bf.BayesianModule, index: int) -> dict[str, Tensor]:
+    kept = model.posterior.kept
+    return kept.memory[kept.places[index]]
+
+
+@torch.no_grad()
+def plain(model: bf.BayesianModule, index: int) -> nn.Module:
+    return model.posterior.install(copy.deepcopy(model.net), one(model, index))
+
+
+def test_spread_takes_the_middles() -> None:
+    places = [Place(0, step) for step in range(10)]
+    assert [p.step for p in spread(places, 2)] == [2, 7]
+    assert spread(places, 50) == places
+
+
+def test_moments_instead_of_draws() -> None:
+    """The same chain, kept as moments: mean and variance agree, draws are normal."""
+    draws, moments = make(burn_in=0, every=1), make(burn_in=0, every=1, keep="moments")
+    for model in (draws, moments):
+        sample(model, 20)
+    torch.testing.assert_close(weights(moments.mean_net()), weights(draws.mean_net()))
+    ours, theirs = (
+        torch.cat([v.flatten() for v in m.posterior.variance().values()]) for m in (moments, draws)
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-8)
+    x = DATA[0]
+    assert moments.predict(x, num_draws=7).num_draws == 7
+    generator = torch.Generator().manual_seed(3)
+    assert not torch.equal(weights(moments.draw(generator)), weights(moments.draw(generator)))
+    with pytest.raises(TypeError, match="keep='moments' holds no draws"):
+        moments.posterior.add_folder("anywhere")
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("keep", ["draws", "moments"])
+def test_one_file_holds_all_draws(keep: str, folder: bool, tmp_path: Path) -> None:
+    model = make(burn_in=0, every=2, keep=keep, sampler="sgnht", prior=bf.prior("laplace"))
+    if folder:
+        model.posterior.begin(folder=tmp_path / "draws")
+    sample(model, 8)
+    bf.save(model, tmp_path / "model.safetensors")
+    again = bf.load(tmp_path / "model.safetensors", make_net())
+    x = DATA[0]
+    generators = [torch.Generator().manual_seed(0) for _ in range(2)]
+    first, second = (m.predict(x, generator=g).probs for m, g in zip((model, again), generators, strict=True))
+    assert torch.equal(first, second)
+    assert torch.equal(weights(again.mean_net()), weights(model.mean_net()))
+    assert again.posterior.steps == 8
+    assert again.method.sampler == "sgnht"
+    torch.testing.assert_close(again.kl(), model.kl())
+
+
+def test_an_empty_chain_is_saved_too(tmp_path: Path) -> None:
+    bf.save(make(), tmp_path / "m.safetensors")
+    with pytest.raises(RuntimeError, match="no draws yet"):
+        bf.load(tmp_path / "m.safetensors", make_net()).draw()
+
+
+def test_half_precision_draws(tmp_path: Path) -> None:
+    model = make(burn_in=0, every=2, draw_dtype="bfloat16")
+    sample(model, 4)
+    assert {w.dtype for w in one(model, 0).values()} == {torch.bfloat16}
+    assert {p.dtype for p in model.draw().parameters()} == {torch.float32}
+    bf.save(model, tmp_path / "m.safetensors")
+    again = bf.load(tmp_path / "m.safetensors", make_net())
+    assert torch.equal(again.predict(DATA[0]).probs, model.predict(DATA[0]).probs)
+
+
+def test_chains_as_members_and_merged_from_files(tmp_path: Path) -> None:
+    """Two chains at once: each moves as alone, because the loss is the mean over members."""
+    ensemble = bf.bayesify(make_net(), bf.DeepEnsemble(bf.ThermostatMCMC(burn_in=0, every=5), 2), num_data=32)
+    sampler = sample(ensemble, 10)
+    assert sampler.num_data == 64
+    assert [p.num_draws for p in ensemble.posterior.posteriors] == [2, 2]
+    assert ensemble.predict(DATA[0]).num_draws == 4
+    paths = []
+    for seed in range(2):
+        model = make(burn_in=0, every=5)
+        sample(model, 10, model.optimizer(lr=1e-2, seed=seed))
+        paths.append(tmp_path / f"{seed}.safetensors")
+        bf.save(model, paths[-1])
+    merged = bf.merge(paths, make_net())
+    assert merged.predict(DATA[0]).num_draws == 4
+
+
+def test_a_diverged_chain_is_refused_and_keeps_its_draws() -> None:
+    model = make(burn_in=0, every=1)
+    sample(model, 2)
+    with torch.no_grad():
+        model.net[2].weight[0, 0] = torch.nan
+    with pytest.raises(
+        RuntimeError, match=r"diverged: 2.weight is not finite after 2 steps. The 2 earlier draws"
+    ):
+        model.collect()
+    assert model.posterior.num_draws == 2
+
+
+def test_batch_norm_warns_and_keeps_its_statistics_with_each_draw() -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    with pytest.warns(UserWarning, match="batch norm: .* draws are biased"):
+        model = bf.bayesify(net, bf.ThermostatMCMC(burn_in=0, every=1), num_data=32)
+    sample(model, 3)
+    assert set(one(model, 0)) >= {"1.running_mean", "1.running_var", "0.weight"}
+    expected = plain(model, 0).eval()(DATA[0]).softmax(-1)
+    before = net[1].running_mean.clone()
+    model.posterior.kept.places[1:] = []
+    torch.testing.assert_close(model.predict(DATA[0]).probs, expected.detach())
+    assert torch.equal(net[1].running_mean, before)
+    assert any("batch norm" in note for note in model.summary().notes)
+
+
+def test_other_methods_have_nothing_to_collect() -> None:
+    model = bf.bayesify(make_net(), bf.Point())
+    with pytest.raises(TypeError, match="collect.. keeps a draw of a chain"):
+        model.collect()
+
+
+def test_copies_are_chains_of_their_own() -> None:
+    model = make(burn_in=0, every=1)
+    sample(model, 2)
+    twin = copy.deepcopy(model)
+    sample(twin, 3)
+    assert (model.posterior.num_draws, twin.posterior.num_draws) == (2, 5)
+
+
+def test_stored_draws_of_nothing() -> None:
+    with pytest.raises(RuntimeError, match="no draws yet"):
+        StoredDraws({}).mean()
