@@ -25,15 +25,17 @@ def model(likelihood: str = "categorical", outputs: int = 4) -> bf.BayesianModul
     return bf.bayesify(net, bf.DeepEnsemble(num_members=3), likelihood)
 
 
-def test_the_minimum_is_that_of_scipy() -> None:
+@pytest.mark.parametrize("prior_std", [None, 0.5, 0.05])
+def test_the_minimum_is_that_of_scipy(prior_std: float | None) -> None:
     log_probs, target = overconfident()
 
     def loss(log_t: float) -> float:
         scaled = (log_probs.double() / math.exp(log_t)).log_softmax(1)
-        return float(nn.functional.nll_loss(scaled, target))
+        penalty = 0.0 if prior_std is None else 0.5 * (log_t / prior_std) ** 2
+        return float(nn.functional.nll_loss(scaled, target, reduction="sum")) + penalty
 
     found = optimize.minimize_scalar(loss, bounds=(-5, 5), method="bounded", options={"xatol": 1e-10})
-    assert best_temperature(log_probs, target) == pytest.approx(math.exp(found.x), rel=1e-5)
+    assert best_temperature(log_probs, target, prior_std) == pytest.approx(math.exp(found.x), rel=1e-5)
 
 
 def test_it_finds_the_factor() -> None:
@@ -42,8 +44,10 @@ def test_it_finds_the_factor() -> None:
     assert best_temperature(log_probs, target) == pytest.approx(3, rel=0.05)
 
 
-def test_a_perfect_classifier_meets_the_limit() -> None:
-    assert best_temperature(torch.eye(3).log().clamp_min(-50), torch.arange(3)) == pytest.approx(1e-3)
+def test_without_a_mistake_the_prior_keeps_the_temperature_away_from_zero() -> None:
+    log_probs = torch.eye(3).mul(2).log_softmax(1)
+    assert best_temperature(log_probs, torch.arange(3), None) == pytest.approx(1e-3)
+    assert 0.5 < best_temperature(log_probs, torch.arange(3)) < 1
 
 
 def test_a_tempered_prediction() -> None:

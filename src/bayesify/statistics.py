@@ -53,8 +53,10 @@ def paired_t_test(first: Numbers, second: Numbers) -> Evidence:
     if len(a) != len(b):
         raise ValueError(f"first has {len(a)} values, second {len(b)}: pairs are needed")
     difference = a - b
-    if np.ptp(difference) == 0:
-        return Evidence(0.0 if difference[0] == 0 else math.inf, float(difference[0] == 0), len(a))
+    rounding = 1e-12 * max(np.abs(a).max(), np.abs(b).max())
+    if np.ptp(difference) <= rounding:
+        same = abs(float(difference.mean())) <= rounding
+        return Evidence(0.0 if same else math.inf, float(same), len(a))
     result = stats.ttest_rel(a, b)
     return Evidence(float(result.statistic), float(result.pvalue), len(a))
 

@@ -42,6 +42,8 @@ def fit_temperature(
 ) -> Tempered:
     """The model at the temperature with the least negative log-likelihood on `loader` (validation data).
 
+    A weak prior keeps the temperature of classifiers near 1 where the data say little, see `best_temperature`.
+
     >>> calibrated = fit_temperature(model, val_loader)
     >>> bf.evaluate(calibrated, test_loader)["ece"]
     """
@@ -65,8 +67,11 @@ def fit_temperature(
     return Tempered(model, best_temperature(torch.cat(logs), torch.cat(labels)))
 
 
-def best_temperature(log_probs: Tensor, target: Tensor) -> float:
-    """argmin_T mean_n [log Σ_c p_nc^(1/T) − (1/T) log p_n,target]: convex in 1/T, by bisection of its slope.
+def best_temperature(log_probs: Tensor, target: Tensor, prior_std: float | None = 0.5) -> float:
+    """argmin_T Σ_n [log Σ_c p_nc^(1/T) − (1/T) log p_n,target] + ½ (log T)² / prior_std², by bisection.
+
+    The second term is a prior around T = 1. It counts as little as one example; without it (prior_std=None) a
+    validation part that is predicted without a mistake would ask for T = 0.
 
     Args:
         log_probs: (N, classes), up to a constant for each example.
@@ -74,12 +79,13 @@ def best_temperature(log_probs: Tensor, target: Tensor) -> float:
     """
     log_probs = log_probs.double()
     picked = log_probs.gather(1, target[:, None]).squeeze(1)
-    low, high = (math.log(1 / limit) for limit in reversed(LIMITS))
-    for _ in range(50):
-        middle = (low + high) / 2
-        weights = (math.exp(middle) * log_probs).softmax(1)
-        slope = float(((weights * log_probs).sum(1) - picked).mean())
-        low, high = (low, middle) if slope > 0 else (middle, high)
+    pull = 0.0 if prior_std is None else 1 / prior_std**2
+    low, high = (math.log(1 / limit) for limit in reversed(LIMITS))  # of u = −log T
+    for _ in range(60):
+        u = (low + high) / 2
+        weights = (math.exp(u) * log_probs).softmax(1)
+        slope = math.exp(u) * float(((weights * log_probs).sum(1) - picked).sum()) + pull * u
+        low, high = (low, u) if slope > 0 else (u, high)
     return math.exp(-(low + high) / 2)
 
 

@@ -1,4 +1,4 @@
-"""`bayesify show`, `demo`, help pages, the version and shell completion."""
+"""`bayesify show`, help pages, the version and shell completion."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import bayesify
 from bayesify.cli.app import app
 from bayesify.cli.show import REGISTRIES, about, registry
 
-COMMANDS = ("demo", "train", "evaluate", "predict", "show")
+COMMANDS = ("demo", "train", "evaluate", "report", "predict", "show")
 
 
 @pytest.mark.parametrize("what", REGISTRIES)
@@ -54,14 +54,6 @@ def test_a_run_that_is_not_finished(digits: Path, tmp_path: Path) -> None:
 
 def test_a_word_that_is_neither() -> None:
     assert "Did you mean 'methods'?" in fail("show", "method")
-
-
-def test_demo_fits_80_columns() -> None:
-    lines = succeed("demo", "--epochs", "2", "--num-draws", "2").stdout.splitlines()
-    assert max(map(len, lines)) <= 80
-    for name in ("plain network", "Monte-Carlo VI", "deep ensemble of 5"):
-        (line,) = [line for line in lines if name in line]
-        assert line.count("%") == 3
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -178,5 +178,6 @@ def test_words_of_a_table() -> None:
     assert header("ece", 20) == "ECE (20 bins)"
     assert header("nll", 20) == "NLL"
     assert header("fog/accuracy") == "accuracy"
+    assert header("noise/auroc_mutual_information") == "AUROC by mutual information"
     assert written("val_accuracy", 0.5) == "50.00 %"
     assert written("unheard_of", 0.123456) == "0.1235"

@@ -9,6 +9,7 @@ from bayesify.cli.demo import demo
 from bayesify.cli.errors import Commands
 from bayesify.cli.evaluate import evaluate
 from bayesify.cli.predict import predict
+from bayesify.cli.report import report
 from bayesify.cli.show import show
 from bayesify.cli.train import train
 
@@ -19,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (demo, train, evaluate, predict, show):
+for command in (demo, train, evaluate, report, predict, show):
     app.command()(command)
 
 

@@ -1,13 +1,32 @@
-"""`bayesify evaluate`: the metrics of a trained model on a part of a data set."""
+"""`bayesify evaluate`: the metrics of a trained model on a part of a data set, and whole suites of them."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from bayesify.cli.run import Run
+    from bayesify.suites import Outcome
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `bayesify train` wrote.")],
+    suite: Annotated[
+        str | None,
+        typer.Option(
+            help="Suites, joined by commas: calibration, ood, corruption, shift, adversarial, saliency, "
+            "compression; or all. Results stay in RUN for `bayesify report`.",
+            show_default="the metrics alone",
+        ),
+    ] = None,
+    ood: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DATA", help="Data set of another kind, for the suite ood.", show_default="uniform noise"
+        ),
+    ] = None,
     data: Annotated[
         str | None,
         typer.Option(help="Another data set of the same shape.", show_default="the run's own"),
@@ -30,37 +49,153 @@ def evaluate(
         bool,
         typer.Option("--best/--last", help="The model of the best validation, or of the last epoch."),
     ] = False,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Write every prediction to this file, .npz or .csv.")
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Write the metrics to this file.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the metrics to this file, one row.")] = None,
 ) -> None:
     """Measure a trained model: accuracy, calibration and uncertainty, or error in original units.
 
-    Another data set of the same shape shows how the model behaves on what it was not trained for.
+    Another data set of the same shape shows how the model behaves on what it was not trained for. Suites go
+    further: inputs of another kind, corruptions, attacks, saliency, pruning.
 
-    Example: bayesify evaluate runs/first --split val --num-draws 50 --json metrics.json
+    Example: bayesify evaluate runs/first --suite calibration,ood,corruption --num-draws 50
     """
     from bayesify.cli.build import choose_device
     from bayesify.cli.record import write_json, write_rows
     from bayesify.cli.run import Run, split_of
     from bayesify.cli.settings import from_assignments
-    from bayesify.cli.terminal import metrics_table, output
+    from bayesify.cli.terminal import metrics_table, note, output
+    from bayesify.cli.units import OriginalTargets, OriginalUnits
     from bayesify.cli.units import evaluate as measure
+    from bayesify.prediction_files import write_predictions
 
-    trained, place = Run.at(run), choose_device(device)
+    trained, weights = Run.at(run), "best" if best else "last"
     options = from_assignments(set_ or [])
     if set(options) - {"data"}:
         raise ValueError(f"--set {next(iter(set(options) - {'data'}))}.…: only data options can be set here")
-    weights = "best" if best else "last"
-    model = trained.model(weights, place)
     root = None if data_root is None else str(data_root)
+    if suite is not None:
+        if data is not None or split != "test" or predictions is not None:
+            raise ValueError(
+                "--suite takes the run's own test part: leave out --data, --split and --predictions"
+            )
+        outcomes = run_suites_of(
+            trained,
+            names_of(suite),
+            weights,
+            num_draws,
+            num_bins,
+            batch_size,
+            device,
+            ood or [],
+            root,
+            options,
+        )
+        _show(run, outcomes, num_draws, json, csv)
+        return
+    if ood:
+        raise ValueError("--ood is for the suite ood: give --suite ood")
+    place = choose_device(device)
+    model = trained.model(weights, place)
     ds = trained.data(data, root, **options.get("data", {}))
     loader = trained.loader(split_of(ds, split), batch_size, place)
     metrics = measure(model, loader, trained.normalisation, num_draws, num_bins)
     facts = {"run": str(run), "weights": weights, "data": ds.name, "split": split, "num_draws": num_draws}
-    output().print(
-        metrics_table(f"{ds.name}, {split} part", metrics, f"{run}, {weights} model, {num_draws} draws")
-    )
+    caption = f"{run}, {weights} model, {num_draws} draws"
+    output().print(metrics_table(f"{ds.name}, {split} part", metrics, caption))
+    if predictions is not None:
+        from torch import Generator
+
+        seen: Any = OriginalUnits(model, trained.normalisation)
+        batches = OriginalTargets(loader, trained.normalisation)
+        count = write_predictions(seen, batches, predictions, num_draws, Generator(place).manual_seed(0))
+        note(f"{count:,} predictions in {predictions}")
     if json is not None:
         write_json(json, {**facts, "metrics": metrics})
     if csv is not None:
         write_rows(csv, [{**facts, **metrics}])
+
+
+def names_of(text: str) -> list[str]:
+    """The suites of "a,b", each looked up."""
+    from bayesify.names import lookup
+    from bayesify.suites import SUITES
+
+    names = (
+        list(SUITES) if text.strip() == "all" else [part.strip() for part in text.split(",") if part.strip()]
+    )
+    for name in names:
+        lookup(SUITES, name, "--suite")
+    return names
+
+
+def run_suites_of(
+    run: "Run",
+    names: Sequence[str],
+    weights: str = "last",
+    num_draws: int = 20,
+    num_bins: int = 15,
+    batch_size: int | None = None,
+    device: str = "auto",
+    ood: Sequence[str] = (),
+    root: str | None = None,
+    options: dict[str, dict[str, Any]] | None = None,
+) -> dict[str, "Outcome"]:
+    """Run suites on the test part of a run and store what they found in its folder."""
+    from bayesify.cli.build import choose_device
+    from bayesify.cli.terminal import note
+    from bayesify.cli.units import OriginalUnits
+    from bayesify.suites import Subject, run_suites, write_evaluation
+
+    place = choose_device(device)
+    ds = run.data(None, root, **(options or {}).get("data", {}))
+    others = {name: _others(run, name, root) for name in ood}
+    subject = Subject(
+        OriginalUnits(run.model(weights, place), run.normalisation),
+        ds.test,
+        run.normalisation,
+        ds.val,
+        others,
+        num_draws,
+        num_bins,
+        run.config["train"]["batch_size"] if batch_size is None else batch_size,
+    )
+    outcomes = run_suites(subject, names, lambda name: note(f"suite {name} …"))
+    facts = {"weights": weights, "num_draws": num_draws, "num_bins": num_bins}
+    write_evaluation(run.folder, facts, outcomes)
+    return outcomes
+
+
+def _others(run: "Run", name: str, root: str | None) -> Any:
+    """The test inputs of another data set; its classes do not matter, the shape does."""
+    from bayesify.cli.build import full_data, load_data
+
+    table = {"name": name, "root": run.config["data"]["root"] if root is None else root}
+    inputs = load_data(full_data(table)).test.inputs
+    wanted, given = tuple(run.task["input_shape"]), tuple(inputs.shape[1:])
+    if wanted != given:
+        raise ValueError(f"--ood {name} has input shape {given}, the run in {run.folder} has {wanted}")
+    return inputs
+
+
+def _show(
+    run: Path, outcomes: dict[str, "Outcome"], num_draws: int, json: Path | None, csv: Path | None
+) -> None:
+    from bayesify.cli.record import write_json, write_rows
+    from bayesify.cli.terminal import metrics_table, output
+
+    for name, outcome in outcomes.items():
+        output().print(metrics_table(f"Suite {name}", outcome.metrics, f"{run}, {num_draws} draws"))
+    output().print(f"Stored in {run}; compare runs with: bayesify report {run} …", soft_wrap=True)
+    metrics = {name: outcome.metrics for name, outcome in outcomes.items()}
+    if json is not None:
+        write_json(json, {"run": str(run), "num_draws": num_draws, "suites": metrics})
+    if csv is not None:
+        rows = [
+            {"run": str(run), "num_draws": num_draws, "suite": name, "metric": key, "value": value}
+            for name, numbers in metrics.items()
+            for key, value in numbers.items()
+        ]
+        write_rows(csv, rows)

@@ -34,6 +34,10 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, lambda partial: _write(partial, text))
 
 
+def write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda partial: _write(partial, text))
+
+
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     """Rows as CSV under one header."""
     text = io.StringIO()

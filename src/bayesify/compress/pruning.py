@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-LOG_STD_OF_NOTHING = (
-    -30.0
-)  # a pruned weight's log std: e^-30 ≈ 1e-13, zero for every purpose but its logarithm
+LOG_STD_OF_NOTHING = -30.0  # a pruned weight's log std: e^-30 ≈ 1e-13, zero for all but its logarithm
 
 
 class Pruned(NamedTuple):
@@ -68,6 +66,11 @@ def prune(model: nn.Module, share: float, by: str = "magnitude", per_layer: bool
 def _weights(model: nn.Module) -> dict[str, tuple[Tensor, Tensor | None, Tensor | None]]:
     """name -> (mean, std or None, the log std's own tensor or None), of all matrices and kernels."""
     posterior: Any = getattr(model, "posterior", None)
+    if posterior is not None and not posterior.is_around_net:
+        raise ValueError(
+            "prune() takes models whose draws lie around the network's own weights; an ensemble or a chain has "
+            "weights of its own for every member or draw: prune model.mean_net() or model.draw(), or each member"
+        )
     net: nn.Module = model.net if posterior is not None else model  # type: ignore[assignment]
     parameters = {n: p for n, p in net.named_parameters() if p.dim() > 1}
     stds: dict[str, Tensor] = {}

@@ -45,7 +45,7 @@ FACTS: dict[str, Fact] = {
     "infidelity": Fact("how badly the saliency map predicts changes", "lower"),
     "sensitivity": Fact("how much the saliency map moves with the input", "lower"),
     "num_bins": Fact("bins of confidence in ece and its relatives", None, "count", "bins"),
-    "num_data": Fact("examples", None, "count"),
+    "num_data": Fact("examples", None, "count", "examples"),
     "num_draws": Fact("draws averaged in each prediction", None, "count", "draws"),
     "parameters": Fact("numbers that training changes", None, "count"),
     "seconds": Fact("time of training", "lower"),
@@ -77,5 +77,7 @@ def header(name: str, num_bins: int | None = None) -> str:
     last = name.rsplit("/", 1)[-1]
     known = fact(name)
     text = known.short if known.short else last.replace("_", " ")
+    if last not in FACTS and known.short:  # "auroc_mutual_information"
+        text += f" by {last.partition('_')[2].replace('_', ' ')}"
     binned = last in ("ece", "mce", "adaptive_ece", "classwise_ece") and num_bins is not None
     return f"{text} ({num_bins} bins)" if binned else text

@@ -26,6 +26,8 @@ class Posterior(nn.Module, ABC):
 
     #: every pass of one member gives the same output
     deterministic: bool = False
+    #: every draw lies around the network's own weights, so that changing those changes all draws
+    is_around_net: bool = True
     #: the pass that evaluates the network: draw, local, flipout or moments
     sampling: str = "draw"
     #: why draws of this network cannot be batched by vmap; "" until one was refused

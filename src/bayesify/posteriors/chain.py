@@ -34,6 +34,8 @@ class Chain(Posterior):
     dtype: of the stored draws; None: the parameters' own
     """
 
+    is_around_net = False
+
     def __init__(
         self,
         net: nn.Module,

@@ -53,6 +53,8 @@ class Components(Posterior):
     The other trained parameters are shared: deterministic, or N(M, shared_std²) (eq. 3).
     """
 
+    is_around_net = False
+
     def __init__(
         self,
         net: nn.Module,

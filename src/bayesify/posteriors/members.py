@@ -19,6 +19,8 @@ class Members(Posterior):
     `reset_parameters`; what has no such method starts as a copy, and `notes` names it.
     """
 
+    is_around_net = False
+
     def __init__(self, net: nn.Module, num_members: int, make: Any) -> None:
         super().__init__()
         self.copies = nn.ModuleList(copy.deepcopy(net) for _ in range(num_members - 1))

@@ -28,7 +28,7 @@ SUITES: dict[str, Callable[[Subject], Outcome]] = {
 
 
 def run_suites(
-    subject: Subject, names: Iterable[str], begun: Callable[[str], None] | None = None
+    subject: Subject, names: Iterable[str], begun: Callable[[str], object] | None = None
 ) -> dict[str, Outcome]:
     """The named suites, one after the other; `begun(name)` is called before each."""
     chosen = {name: lookup(SUITES, name, "suite") for name in names}

@@ -1,0 +1,164 @@
+"""From evaluations to a report: one page, and the main table in four formats."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bayesify.files import write_atomically
+from bayesify.metrics.facts import fact, written
+from bayesify.report import sections
+from bayesify.report.comparison import Row, comparison, grouped, with_corruption_errors
+from bayesify.report.page import Copy, Folded, List, Page, Section
+from bayesify.report.papers import cited
+from bayesify.report.tables import Cell, Column, Table
+from bayesify.suites.store import Evaluation
+
+OVERVIEW = ("accuracy", "nll", "brier", "ece", "aurc", "rmse", "crps", "calibration_error", "coverage90")
+FROM_OTHERS = (("ood", "auroc"), ("corruption", "corrupted/accuracy"), ("shift", "rotated_30/accuracy"))
+
+
+class Report:
+    """The evaluations of one or several runs, as tables and a page.
+
+    >>> report = Report(evaluations, "Digits")
+    >>> report.write(Path("report.html"))
+    """
+
+    def __init__(
+        self, evaluations: Sequence[Evaluation], title: str = "", class_names: Sequence[str] | None = None
+    ) -> None:
+        if not evaluations:
+            raise ValueError("evaluations is empty: a report needs at least one run")
+        self.rows = with_corruption_errors(grouped(evaluations))
+        self.title = title if title else " · ".join(row.label for row in self.rows[:3])
+        self.class_names = class_names
+
+    def overview(self) -> Table:
+        """The table that a results section has: quality, calibration, shift, cost."""
+        rows = [_joined(row) for row in self.rows]
+        others = [key for suite, end in FROM_OTHERS for key in _keys(self.rows, suite, end)]
+        keys = [*OVERVIEW, *others, "parameters", "seconds"]
+        return comparison(rows, "overview", keys, "Results")
+
+    def page(self) -> Page:
+        """The whole report."""
+        rows, names = self.rows, self.class_names
+        found = [
+            sections.calibration_section(rows),
+            sections.regression_section(rows),
+            sections.ood_section(rows),
+            sections.corruption_section(rows),
+            sections.shift_section(rows),
+            sections.adversarial_section(rows),
+            sections.saliency_section(rows, names),
+            sections.compression_section(rows),
+            sections.examples_section(rows, names),
+        ]
+        table = self.overview()
+        first = Section("Results", [List(self.in_short(table)), table, *_table_files(table)])
+        made = [first, *(s for s in found if s is not None), self._runs(), self._papers()]
+        count = sum(len(row.runs) for row in rows)
+        lead = f"{_counted(count, 'run')} compared in {_counted(len(rows), 'row')}. {self._data()}".strip()
+        return Page(
+            self.title, lead, [s for s in made if s.parts], "Made by bayesify; this file needs no network."
+        )
+
+    def in_short(self, table: Table) -> list[str]:
+        """The best of each column in words."""
+        points = []
+        for number, column in enumerate(table.columns):
+            best = [row for row in table.rows if number and row[number].best]
+            if not best or column.better is None or column.key in ("seconds", "parameters"):
+                continue
+            tied = [row[0].text for row in table.rows if row[number].tied]
+            also = f"; not told apart from it: {', '.join(tied)}" if tied else ""
+            if len(tied) == len(table.rows) - 1:
+                also = "; none of the others is told apart from it"
+            points.append(f"Best {column.header}: {best[0][0].text}, {best[0][number].text}{also}.")
+        return points
+
+    def write(self, path: Path) -> None:
+        """The page as a file."""
+        text = self.page().html()
+        write_atomically(path, lambda partial: _write(partial, text))
+
+    def _data(self) -> str:
+        found = {str(run.facts["data"]) for row in self.rows for run in row.runs if run.facts.get("data")}
+        return f"Data: {', '.join(sorted(found))}." if found else ""
+
+    def _runs(self) -> Section:
+        """What was run, in full."""
+        keys = list(
+            dict.fromkeys(k for row in self.rows for run in row.runs for k in run.facts if k != "settings")
+        )
+        if not keys:
+            return Section("Runs", [])
+        columns = [
+            Column("run", "run"),
+            Column("method", "method"),
+            *(Column(k, k.replace("_", " ")) for k in keys),
+        ]
+        body = [
+            [Cell(run.label), Cell(run.method), *(_fact_cell(k, run.facts.get(k)) for k in keys)]
+            for row in self.rows
+            for run in row.runs
+        ]
+        return Section("Runs", [Table("What was run", columns, body)])
+
+    def _papers(self) -> Section:
+        methods = [row.first.method for row in self.rows]
+        suites = list({name for row in self.rows for name in row.first.outcomes})
+        papers = cited(methods, suites)
+        return Section("To cite", [List(papers, "papers")] if papers else [])
+
+
+def _table_files(table: Table) -> list[Any]:
+    """The same table to copy into a paper."""
+    return [
+        Folded(
+            "This table as Markdown, CSV or LaTeX",
+            [Copy(table.markdown()), Copy(table.csv()), Copy(table.latex())],
+            printed=False,
+        )
+    ]
+
+
+def _joined(row: Row) -> Row:
+    """The row with one suite "overview" that holds every number of it."""
+    from dataclasses import replace
+
+    from bayesify.suites.subject import Outcome
+
+    runs = []
+    for run in row.runs:
+        numbers: dict[str, float] = {}
+        for outcome in reversed(run.outcomes.values()):
+            numbers |= outcome.metrics
+        numbers |= {k: float(run.facts[k]) for k in ("parameters", "seconds") if run.facts.get(k) is not None}
+        each = run.outcomes["calibration"].arrays if "calibration" in run.outcomes else {}
+        runs.append(replace(run, outcomes={"overview": Outcome(numbers, each)}))
+    return Row(row.label, runs)
+
+
+def _keys(rows: Sequence[Row], suite: str, ending: str) -> list[str]:
+    """Metrics of a suite that end so, as "letters/auroc"."""
+    found = [
+        key
+        for row in rows
+        for key in (row.first.outcomes[suite].metrics if suite in row.first.outcomes else ())
+    ]
+    return list(dict.fromkeys(key for key in found if key == ending or key.endswith(f"/{ending}")))
+
+
+def _fact_cell(key: str, value: Any) -> Cell:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return Cell("–" if value is None else str(value))
+    return Cell(written(key, value) if fact(key).meaning else f"{value:g}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

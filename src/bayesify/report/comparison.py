@@ -1,0 +1,200 @@
+"""Runs side by side: one row per thing that was trained, its seeds averaged, the best of each column marked."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayesify.metrics.corruption import mean_corruption_error, relative_mean_corruption_error
+from bayesify.metrics.facts import fact, header, written
+from bayesify.report.tables import Cell, Column, Table
+from bayesify.statistics import holm, mean, paired_t_test
+from bayesify.suites.store import Evaluation
+
+LEVEL = 0.05
+#: metrics that are means over examples, and the arrays of one number per example
+PAIRED = {"accuracy": "each_accuracy", "nll": "each_nll", "brier": "each_brier"}
+
+#: the part of a key before the slash, in words
+GROUPS = {
+    "rotated_30": "rotated by 30°",
+    "snr_-6": "noise at −6 dB",
+    "fgsm_0.1": "FGSM 0.1",
+    "pgd_0.1": "PGD 0.1",
+    "pruned_50": "half pruned",
+    "pruned_90": "90 % pruned",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that was trained, with one or more seeds."""
+
+    label: str
+    runs: Sequence[Evaluation]
+
+    @property
+    def first(self) -> Evaluation:
+        return self.runs[0]
+
+    def values(self, suite: str, key: str) -> list[float]:
+        """The metric of every run; empty where one lacks it."""
+        found = [run.metric(suite, key) for run in self.runs]
+        return (
+            []
+            if any(v is None or not math.isfinite(v) for v in found)
+            else [v for v in found if v is not None]
+        )
+
+
+def grouped(evaluations: Sequence[Evaluation]) -> list[Row]:
+    """Runs that differ in nothing but the seed are one row; equal labels of different rows get a number."""
+    groups: dict[str, list[Evaluation]] = {}
+    for run in evaluations:
+        settings = run.facts.get("settings")
+        key = json.dumps([run.method, settings], sort_keys=True) if settings is not None else run.label
+        groups.setdefault(key, []).append(run)
+    labels = [
+        runs[0].label if len(runs) == 1 else runs[0].facts.get("name", runs[0].label)
+        for runs in groups.values()
+    ]
+    numbered = []
+    for i, label in enumerate(labels):
+        same = labels[: i + 1].count(label)
+        numbered.append(f"{label} ({same})" if labels.count(label) > 1 else label)
+    return [Row(label, runs) for label, runs in zip(numbered, groups.values(), strict=True)]
+
+
+def comparison(rows: Sequence[Row], suite: str, keys: Sequence[str], title: str) -> Table:
+    """A table of one suite's metrics; columns that no row has are left out."""
+    present = [key for key in keys if any(row.values(suite, key) for row in rows)]
+    bins = {int(n) for row in rows for n in row.values(suite, "num_bins")}
+    num_bins = next(iter(bins)) if len(bins) == 1 else None
+    columns = [Column("run", "run")]
+    body: list[list[Cell]] = [[Cell(row.label)] for row in rows]
+    tests: set[str] = set()
+    for key in present:
+        known = fact(key)
+        columns.append(Column(key, _head(key, num_bins), known.better, known.meaning))
+        cells, used = column_cells(rows, suite, key)
+        tests |= used
+        for line, cell in zip(body, cells, strict=True):
+            line.append(cell)
+    return Table(title, columns, body, _notes(rows, tests, bins))
+
+
+def column_cells(rows: Sequence[Row], suite: str, key: str) -> tuple[list[Cell], set[str]]:
+    """The cells of one column, and which tests were made."""
+    known, found = fact(key), [row.values(suite, key) for row in rows]
+    means = [mean(values) if values else None for values in found]
+    texts = ["–" if m is None else _shown(key, m.value, m.error) for m in means]
+    have = [i for i, m in enumerate(means) if m is not None]
+    best: int | None = None
+    tied: set[int] = set()
+    used: set[str] = set()
+    if known.better is not None and len(have) > 1:
+        sign = 1 if known.better == "lower" else -1
+        best = min(have, key=lambda i: sign * means[i].value)  # type: ignore[union-attr]
+        others = [i for i in have if i != best]
+        evidence = [_difference(rows[best], rows[i], suite, key) for i in others]
+        tested = [(i, e) for i, e in zip(others, evidence, strict=True) if e is not None]
+        used = {e[1] for _, e in tested}
+        corrected = holm([e[0] for _, e in tested])
+        tied = {i for (i, _), p in zip(tested, corrected, strict=True) if p > LEVEL}
+        same = texts[best]
+        tied |= {i for i in others if texts[i] == same}
+    cells = [
+        Cell(text, None if m is None else m.value, i == best, i in tied)
+        for i, (text, m) in enumerate(zip(texts, means, strict=True))
+    ]
+    return cells, used
+
+
+def _difference(a: Row, b: Row, suite: str, key: str) -> tuple[float, str] | None:
+    """(p, what was paired) for two rows: over seeds where both have the same ones, else over test examples."""
+    seeds = [{run.facts.get("seed"): run for run in row.runs} for row in (a, b)]
+    shared = sorted((set(seeds[0]) & set(seeds[1])) - {None}, key=str)
+    if len(shared) > 1:
+        values = [[by[seed].metric(suite, key) for seed in shared] for by in seeds]
+        if all(v is not None and math.isfinite(v) for side in values for v in side):
+            return paired_t_test(*values).p, "seeds"  # type: ignore[arg-type]
+    each = [row.first.array(suite, PAIRED.get(key, "")) for row in (a, b)]
+    if each[0] is not None and each[1] is not None and len(each[0]) == len(each[1]) > 1:
+        return paired_t_test(each[0], each[1]).p, "examples"
+    return None
+
+
+def _notes(rows: Sequence[Row], tests: set[str], bins: set[int]) -> list[str]:
+    counts = sorted({len(row.runs) for row in rows})
+    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    many = counts[-1] > 1
+    notes = [f"Runs in each row: {runs}" + ("; mean ± standard error." if many else ".")]
+    if len(bins) > 1:
+        notes.append(f"Calibration errors rest on different numbers of bins: {sorted(bins)}.")
+    if tests:
+        what = {
+            "seeds": "runs of the same seed",
+            "examples": "the same test examples (which says nothing about other seeds)",
+        }
+        paired = " or ".join(what[t] for t in sorted(tests))
+        notes.append(
+            f"Best in bold (*). ≈: not told apart from the best, paired t-test over {paired}, "
+            f"p > {LEVEL} after Holm's correction."
+        )
+    elif len(rows) > 1:
+        notes.append("Best in bold (*); no test: it needs several seeds, or one number per example.")
+    return notes
+
+
+def _head(key: str, num_bins: int | None) -> str:
+    group, slash, _ = key.rpartition("/")
+    name = header(key, num_bins)
+    return f"{name}, {GROUPS.get(group, group.replace('_', ' '))}" if slash else name
+
+
+def _shown(key: str, value: float, error: float) -> str:
+    if math.isnan(error):
+        return written(key, value)
+    unit = fact(key).unit
+    if unit == "count":
+        return f"{value:,.0f}" if error == 0 else f"{value:,.0f} ± {error:,.0f}"
+    if unit == "%":
+        return f"{100 * value:.2f} ± {100 * error:.2f} %"
+    digits = 3 if error == 0 else min(6, max(0, 1 - math.floor(math.log10(error))))
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
+
+
+def with_corruption_errors(rows: Sequence[Row], reference: str = "point") -> list[Row]:
+    """The rows with mCE and rmCE against the first row of method `reference` (else the first row)."""
+    from dataclasses import replace
+
+    import torch
+
+    from bayesify.suites.subject import Outcome
+
+    have = [row for row in rows if row.first.array("corruption", "accuracy") is not None]
+    if not have:
+        return list(rows)
+    base = next((row for row in have if row.first.method == reference), have[0])
+    outcomes = [run.outcomes["corruption"] for run in base.runs if "corruption" in run.outcomes]
+    errors = np.mean([1 - outcome.arrays["accuracy"] for outcome in outcomes], 0)
+    clean = float(np.mean([outcome.arrays["clean_error"] for outcome in outcomes]))
+
+    def extended(run: Evaluation) -> Evaluation:
+        outcome = run.outcomes.get("corruption")
+        if outcome is None:
+            return run
+        own = torch.from_numpy(1 - outcome.arrays["accuracy"])
+        other = torch.from_numpy(errors)
+        numbers = {
+            "mce_corruption": float(mean_corruption_error(own, other)),
+            "rmce_corruption": float(
+                relative_mean_corruption_error(own, float(outcome.arrays["clean_error"]), other, clean)
+            ),
+        }
+        changed = Outcome({**outcome.metrics, **numbers}, outcome.arrays)
+        return replace(run, outcomes={**run.outcomes, "corruption": changed})
+
+    return [Row(row.label, [extended(run) for run in row.runs]) for row in rows]

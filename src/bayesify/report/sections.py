@@ -1,0 +1,239 @@
+"""The chapters of a report, each from what the suites found; a chapter without results is left out."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bayesify.corruptions import COMMON
+from bayesify.report.comparison import Row, comparison
+from bayesify.report.figures import calibration as calibrated
+from bayesify.report.figures import examples, shift
+from bayesify.report.page import Folded, Gallery, Part, Picture, Section
+
+Series = list[tuple[str, np.ndarray, np.ndarray]]
+
+
+def having(rows: Sequence[Row], suite: str, key: str) -> list[Row]:
+    return [row for row in rows if row.first.array(suite, key) is not None]
+
+
+def series(rows: Sequence[Row], suite: str, x: str, y: str) -> Series:
+    """(label, x, y) of every row that has both; y averaged over seeds where x is the same."""
+    found: Series = []
+    for row in having(rows, suite, y):
+        runs = [run for run in row.runs if run.array(suite, y) is not None]
+        xs, ys = ([run.outcomes[suite].arrays[key] for run in runs] for key in (x, y))
+        same = all(a.shape == xs[0].shape and np.allclose(a, xs[0]) for a in xs)
+        found.append((row.label, xs[0], np.mean(ys, 0) if same else ys[0]))
+    return found
+
+
+def calibration_section(rows: Sequence[Row]) -> Section | None:
+    """Classification: are confidences right?"""
+    have = having(rows, "calibration", "bin_size")
+    if not have:
+        return None
+    diagrams = []
+    for row in have:
+        a, ece = row.first.outcomes["calibration"].arrays, row.first.metric("calibration", "ece")
+        assert ece is not None
+        diagram = calibrated.reliability(
+            a["bin_size"], a["bin_confidence"], a["bin_accuracy"], row.label, ece
+        )
+        diagrams.append(Picture(diagram, f"{row.label}: red, too sure; green, too unsure."))
+    keys = ("nll", "tempered/nll", "ece", "tempered/ece", "mce", "adaptive_ece", "classwise_ece", "ece_20bins",
+            "mce_20bins", "ece_8bins", "temperature")  # fmt: skip
+    curves = [
+        Picture(
+            calibrated.risk_coverage(series(have, "calibration", "coverage", "risk")),
+            "Selective prediction: the share of wrong answers when only the most confident share is answered.",
+        )
+    ]
+    for what in ("accuracy", "size"):
+        figure = calibrated.confidence_sets(series(have, "calibration", "set_threshold", f"set_{what}"), what)
+        words = "right answers among" if what == "accuracy" else "size of"
+        curves.append(Picture(figure, f"Confidence sets: {words} the examples on which the draws agree."))
+    return Section(
+        "Calibration",
+        [
+            "When a model says 80 %, it should be right in 80 % of cases. A temperature above 1, fitted on the "
+            "validation part, says that the raw model was too sure; the columns “tempered” are after that correction.",
+            Gallery(diagrams, "small"),
+            comparison(rows, "calibration", keys, "Calibration, raw and after temperature scaling"),
+            Gallery(curves),
+        ],
+    )
+
+
+def regression_section(rows: Sequence[Row]) -> Section | None:
+    """Regression: are predicted intervals right?"""
+    have = having(rows, "calibration", "level")
+    if not have:
+        return None
+    pictures = [
+        Picture(
+            calibrated.calibration_curve(series(have, "calibration", "level", "share")),
+            "The share of targets below the predicted quantile of each level; the diagonal is right.",
+        )
+    ]
+    for row in having(have, "calibration", "input"):
+        a = row.first.outcomes["calibration"].arrays
+        figure = calibrated.band(a["input"], a["mean"], a["std"], a["target"], row.label)
+        pictures.append(Picture(figure, f"{row.label}: prediction and targets."))
+    return Section("Predicted intervals", [Gallery(pictures)])
+
+
+def ood_section(rows: Sequence[Row]) -> Section | None:
+    """Does the model notice inputs of another kind?"""
+    have = having(rows, "ood", "inside")
+    if not have:
+        return None
+    keys = list(dict.fromkeys(key for row in have for key in row.first.outcomes["ood"].metrics))
+    main = [key for key in keys if "_" not in key.rsplit("/", 1)[-1]]
+    rest = [key for key in keys if key not in main and "auroc" in key]
+    pictures = []
+    for row in have:
+        a = row.first.outcomes["ood"].arrays
+        outside = {key.removeprefix("outside_"): v for key, v in a.items() if key.startswith("outside_")}
+        figure = shift.entropy_histograms(a["edges"], a["inside"], outside, row.label)
+        pictures.append(Picture(figure, f"{row.label}: uncertainty about test inputs and about others."))
+    return Section(
+        "Out of distribution",
+        [
+            "A trustworthy model is unsure about inputs of a kind it was not trained on. AUROC is the chance that "
+            "such an input gets the higher uncertainty; 50 % is guessing. The other inputs are the positive class.",
+            comparison(rows, "ood", main, "Out of distribution, by the entropy of the prediction"),
+            Gallery(pictures, "small"),
+            Folded("Other scores", [comparison(rows, "ood", rest, "AUROC by other scores")]),
+        ],
+    )
+
+
+def corruption_section(rows: Sequence[Row]) -> Section | None:
+    """Fifteen corruptions at five severities."""
+    have = having(rows, "corruption", "accuracy")
+    if not have:
+        return None
+    pictures = []
+    for key in ("accuracy", "ece"):
+        found: Series = []
+        for row in have:
+            runs = [run.outcomes["corruption"] for run in row.runs if "corruption" in run.outcomes]
+            means = [outcome.arrays[key].mean(0) for outcome in runs]
+            clean = [outcome.metrics[f"clean/{key}"] for outcome in runs]
+            found.append((row.label, np.arange(6), np.concatenate([[np.mean(clean)], np.mean(means, 0)])))
+        y = "accuracy" if key == "accuracy" else "ECE"
+        caption = f"{y[0].upper()}{y[1:]}, mean over 15 corruptions, against severity."
+        pictures.append(Picture(shift.severity(found, y), caption))
+    maps = [
+        Picture(
+            shift.corruption_map(row.first.outcomes["corruption"].arrays["accuracy"], COMMON, row.label),
+            f"{row.label}: accuracy in % for each corruption.",
+        )
+        for row in have
+    ]
+    keys = ("corrupted/accuracy", "corrupted/nll", "corrupted/ece", "mce_corruption", "rmce_corruption")
+    reference = next((row.label for row in have if row.first.method == "point"), have[0].label)
+    return Section(
+        "Corruptions",
+        [
+            f"Noise, blur, weather and compression, as in CIFAR-10-C and ImageNet-C. mCE and rmCE are relative to "
+            f"“{reference}”: below 100 % is better than it.",
+            comparison(rows, "corruption", keys, "Mean over 15 corruptions and 5 severities"),
+            Gallery(pictures),
+            Folded("Every corruption", [Gallery(maps, "small")]),
+        ],
+    )
+
+
+def shift_section(rows: Sequence[Row]) -> Section | None:
+    """Rotation and noise."""
+    have = having(rows, "shift", "degrees")
+    if not have:
+        return None
+    kinds: list[tuple[str, str, Callable[[Series, str], Any], str]] = [
+        ("degrees", "rotated", shift.against_rotation, "as inputs are rotated"),
+        ("snr_db", "noisy", shift.against_snr, "as noise grows"),
+    ]
+    pictures = []
+    for x, prefix, draw, words in kinds:
+        for key, y in (("accuracy", "accuracy"), ("entropy", "mean entropy (nats)")):
+            figure = draw(series(have, "shift", x, f"{prefix}_{key}"), y)
+            pictures.append(Picture(figure, f"{y.capitalize()} {words}."))
+    keys = ("rotated_30/accuracy", "rotated_30/ece", "snr_-6/accuracy")
+    table = comparison(rows, "shift", keys, "Rotated by 30°, and noise at −6 dB")
+    text = "Accuracy must fall as inputs leave the training distribution; the entropy should rise with it."
+    return Section("Rotation and noise", [text, table, Gallery(pictures)])
+
+
+def adversarial_section(rows: Sequence[Row]) -> Section | None:
+    """Attacks."""
+    have = having(rows, "adversarial", "eps")
+    if not have:
+        return None
+    pictures = []
+    for attack in ("fgsm", "pgd"):
+        for key, y in (("accuracy", "accuracy"), ("entropy", "mean entropy (nats)")):
+            figure = shift.against_attack(series(have, "adversarial", "eps", f"{attack}_{key}"), y)
+            pictures.append(Picture(figure, f"{attack.upper()}: {y} against the strength of the attack."))
+    keys = ("fgsm_0.1/accuracy", "pgd_0.1/accuracy", "num_data")
+    return Section(
+        "Attacks", [comparison(rows, "adversarial", keys, "Attacks of strength 0.1"), Gallery(pictures)]
+    )
+
+
+def saliency_section(rows: Sequence[Row], class_names: Sequence[str] | None) -> Section | None:
+    """Saliency maps."""
+    have = [row for row in rows if "saliency" in row.first.outcomes]
+    if not have:
+        return None
+    strips = []
+    for row in having(have, "saliency", "maps"):
+        a = row.first.outcomes["saliency"].arrays
+        labels = [str(c) if class_names is None else class_names[c] for c in a["labels"]]
+        figure = examples.saliency_maps(a["images"], a["maps"], labels)
+        strips.append(
+            Folded(row.label, [Gallery([Picture(figure, "Predicted class and its saliency.", True)], "wide")])
+        )
+    keys = ("infidelity", "sensitivity", "num_data")
+    text = (
+        "Infidelity: how badly the map predicts what a change of the input does. Sensitivity: how much the map moves "
+        "when the input hardly does. Smaller is better for both."
+    )
+    return Section(
+        "Saliency", [text, comparison(rows, "saliency", keys, "Quality of saliency maps"), *strips]
+    )
+
+
+def compression_section(rows: Sequence[Row]) -> Section | None:
+    """Pruning."""
+    have = having(rows, "compression", "share")
+    if not have:
+        return None
+    figure = shift.pruning(series(have, "compression", "share", "accuracy"))
+    keys = ("pruned_50/accuracy", "pruned_90/accuracy")
+    table = comparison(rows, "compression", keys, "Weights pruned by size, without training again")
+    return Section("Compression", [table, Gallery([Picture(figure, "Accuracy against the share pruned.")])])
+
+
+def examples_section(rows: Sequence[Row], class_names: Sequence[str] | None) -> Section | None:
+    """The inputs that a person should look at."""
+    have = having(rows, "calibration", "uncertain_images")
+    if not have:
+        return None
+    parts: list[Part] = [
+        "Three likeliest classes each; blue is the right one. What a model is most unsure about is often hard for "
+        "people too; what it gets confidently wrong deserves a look."
+    ]
+    for number, row in enumerate(have):
+        a = row.first.outcomes["calibration"].arrays
+        pictures = []
+        for kind, words in (("uncertain", "Most uncertain"), ("wrong", "Most confidently wrong")):
+            if f"{kind}_images" in a:
+                images, probs, targets = (a[f"{kind}_{key}"] for key in ("images", "probs", "targets"))
+                figure = examples.predictions(images, probs, targets, class_names)
+                pictures.append(Picture(figure, f"{row.label}. {words} test inputs.", wide=True))
+        gallery = Gallery(pictures, "wide")
+        parts.append(gallery if number == 0 else Folded(row.label, [gallery]))
+    return Section("Examples", parts)
