@@ -1,5 +1,8 @@
 """The thin slice: one line, one loss, one prediction."""
 
+import subprocess
+import sys
+
 import torch
 from torch import nn
 
@@ -14,3 +17,11 @@ def test_an_mlp_trains_and_predicts() -> None:
     model.loss(x, y).total.backward()
     assert all(p.grad is not None for p in model.parameters())
     assert torch.allclose(model.predict(x, 10).probs.sum(1), torch.ones(8))
+
+
+def test_importing_loads_nothing_but_the_core() -> None:
+    """torch, numpy and safetensors; neither the optional packages nor torch's compiler."""
+    heavy = "scipy sklearn matplotlib PIL rich typer lightning_fabric torchmetrics triton torch._dynamo"
+    code = f"import sys, bayesify; print([m for m in '{heavy}'.split() if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -64,13 +64,15 @@ def from_normal(degrees: int, normal: Tensor) -> Tensor:
     return value
 
 
-@torch.compiler.assume_constant_result
 def quantile_polynomial(degrees: int) -> tuple[float, ...]:
     """Coefficients, lowest first, of the polynomial in z that gives the quantile of Φ(z)."""
     if degrees not in _POLYNOMIALS:
         _POLYNOMIALS[degrees] = _fit(degrees)
     return _POLYNOMIALS[degrees]
 
+
+# what torch.compiler.assume_constant_result does; calling it would load the compiler with every `import bayesify`
+quantile_polynomial._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 _POLYNOMIALS: dict[int, tuple[float, ...]] = {}
 

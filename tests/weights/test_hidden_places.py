@@ -113,6 +113,20 @@ def test_a_place_that_cannot_be_seen_is_refused_at_the_first_call(sampling: str,
             call(x)
 
 
+class KeepsInEval(Keeps):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x) if self.training else super().forward(x)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_each_mode_of_the_network_is_watched_once(sampling: str) -> None:
+    model = bf.bayesify(KeepsInEval(in_a_closure), bf.MonteCarloVI(sampling=sampling))
+    x = torch.randn(4, 3)
+    model.train()(x)
+    with pytest.raises(RuntimeError, match=r"uses its parameter 'linear\.weight' from a place"):
+        model.eval()(x)
+
+
 @pytest.mark.parametrize("keep", [in_a_list, in_a_dict])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_plain_list_or_dict_gets_the_same_draw(sampling: str, keep: Any) -> None:

@@ -66,7 +66,9 @@ class Factorized(Posterior):
         self.repeated: frozenset[str] = frozenset()  # used more than once in a forward, found by watching
         self.unused: tuple[str, ...] = ()
         self.watched = False  # the network was seen running: `repeated` and `unused` are known
-        self.verified = False  # the network was seen running with every random weight in place
+        self.verified: frozenset[bool] = (
+            frozenset()
+        )  # modes in which the network was seen with random weights in place
         self.observing = False
         self.priors = _by_prior(prior, self.distributions(list(self.slots)), kl_estimator)
         self.guard = CheckpointGuard()
@@ -183,7 +185,7 @@ class Factorized(Posterior):
             )
         if not self.watched:
             self._learn(watch)
-        self.verified = True
+        self.verified |= {net.training}
         return output
 
     def _learn(self, watch: Watch) -> None:
@@ -214,7 +216,7 @@ class Factorized(Posterior):
             return function(net, self.slots, values, call.args, call.kwargs)
         self.guard.active = True
         try:
-            if not self.verified and not is_sharded(net):
+            if net.training not in self.verified and not is_sharded(net):
                 return self._verified_run(function, net, values, call)
             return function(net, self.slots, values, call.args, call.kwargs)
         finally:
