@@ -34,6 +34,7 @@ def _worker(rank: int, port: int, size: int, job: Callable[..., None], folder: s
         raise
     finally:
         dist.destroy_process_group()
+    os._exit(0)  # gloo may abort a process that ends right after a collective (pytorch issue 190489)
 
 
 def run(job: Callable[..., None], folder: Path, size: int = 2) -> None:

@@ -29,6 +29,7 @@ def _worker(rank: int, port: int, job: Callable[..., None], assignment: str, fol
         raise
     finally:
         dist.destroy_process_group()
+    os._exit(0)  # gloo may abort a process that ends right after a collective (pytorch issue 190489)
 
 
 def run(job: Callable[..., None], assignment: str, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """One process of a DDP run that samples: writes its last weights and states to a file of its own."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -35,3 +36,4 @@ if __name__ == "__main__":
     if world > 1:
         dist.barrier()
         dist.destroy_process_group()
+        os._exit(0)  # gloo may abort a process that ends right after a collective (pytorch issue 190489)
