@@ -33,7 +33,7 @@ class DensityPropagation(Method):
     norm:         layer, group and RMS norm: first order, divided by the "total" of both moments, which stays right
                   for large variances; "full" first order around the means; or a "simple" scaling
     variance:     one per "weight"; one per "row" (first dimension: output unit or channel); or "layer", α·mean²
-    half_variance: on a GPU, multiply the variances of linear maps in bfloat16 (errors below 1 %, faster)
+    half_variance: on a GPU, multiply the variances of linear maps in bfloat16: faster, less exact
     init_std:     starting std as a fraction of each tensor's root mean square
     """
 
