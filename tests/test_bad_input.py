@@ -12,6 +12,7 @@ def mlp() -> nn.Module:
 
 
 X, Y = torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2])
+GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"))
 
 
 def test_an_unknown_method_lists_the_choices() -> None:
@@ -71,11 +72,12 @@ def test_where_that_selects_nothing() -> None:
         (torch.eye(3, dtype=torch.long).repeat(2, 1), r"looks one-hot, so use target.argmax\(1\)"),
     ],
 )
-def test_targets_of_the_wrong_range_shape_or_dtype(target: torch.Tensor, message: str) -> None:
-    model = bf.bayesify(mlp(), "mc_vi", num_data=10)
+@pytest.mark.parametrize("device", ["cpu", GPU])
+def test_targets_of_the_wrong_range_shape_or_dtype(target: torch.Tensor, message: str, device: str) -> None:
+    model = bf.bayesify(mlp().to(device), "mc_vi", num_data=10)
     before = {k: v.clone() for k, v in model.state_dict().items()}
     with pytest.raises((ValueError, TypeError), match=message):
-        model.loss(X, target)
+        model.loss(X.to(device), target.to(device))
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
 
 
@@ -95,18 +97,21 @@ def test_an_empty_batch() -> None:
         bf.bayesify(mlp(), "mc_vi", num_data=10).loss(X[:0], Y[:0])
 
 
-def test_nan_in_the_batch_a_parameter_or_the_network_is_named() -> None:
-    model = bf.bayesify(mlp(), "mc_vi", num_data=10)
+@pytest.mark.parametrize("device", ["cpu", GPU])
+def test_nan_in_the_batch_a_parameter_or_the_network_is_named(device: str) -> None:
+    model = bf.bayesify(mlp().to(device), "mc_vi", num_data=10)
+    x, y = X.to(device), Y.to(device)
     with pytest.raises(ValueError, match=r"the batch holds NaN .*input 0"):
-        model.loss(X * float("nan"), Y)
+        model.loss(x * float("nan"), y)
     with torch.no_grad():
         model.get_parameter("posterior.q.2.bias.log_scale")[1] = float("nan")
     with pytest.raises(ValueError, match=r"parameter 'posterior.q.2.bias.log_scale' holds NaN"):
-        model.loss(X, Y)
-    overflow = bf.bayesify(nn.Sequential(nn.Linear(4, 3), nn.Threshold(-1e9, 0.0)), "mc_vi", num_data=10)
+        model.loss(x, y)
+    net = nn.Sequential(nn.Linear(4, 3), nn.Threshold(-1e9, 0.0)).to(device)
+    overflow = bf.bayesify(net, "mc_vi", num_data=10)
     overflow.output = lambda out: out * float("inf")
     with pytest.raises(ValueError, match="the loss is not finite"):
-        overflow.loss(X, Y)
+        overflow.loss(x, y)
 
 
 def test_a_network_on_two_devices() -> None:

@@ -15,6 +15,7 @@ from torch import Generator, Tensor, nn
 from bayesify.batches import as_arguments, inputs_of, target_of, to_device
 from bayesify.diagnostics.dense_curvature import closed_form_of
 from bayesify.diagnostics.variance import variance_posterior
+from bayesify.families.noise import random_signs
 from bayesify.module import BayesianModule
 from bayesify.weights.watch import layer_of
 
@@ -141,7 +142,7 @@ class _Batch:
     def _average(self, gradient: Tensor, at: Tensor) -> Tensor:
         total = torch.zeros_like(at)
         for _ in range(self.num_probes):
-            probe = _signs(at, self.generator)
+            probe = random_signs(tuple(at.shape), at, self.generator)
             total += probe * self._product(gradient, at, probe)
         return total / self.num_probes
 
@@ -151,12 +152,6 @@ class _Batch:
             return torch.zeros_like(at)
         (product,) = torch.autograd.grad(gradient, at, probe, retain_graph=True, allow_unused=True)
         return torch.zeros_like(at) if product is None else product.detach()
-
-
-def _signs(like: Tensor, generator: Generator | None) -> Tensor:
-    device = like.device if generator is None else generator.device
-    coins = torch.randint(0, 2, like.shape, device=device, generator=generator)
-    return (2 * coins - 1).to(like.device, like.dtype)
 
 
 __all__ = ["WAYS", "kappa"]

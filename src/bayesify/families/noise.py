@@ -45,6 +45,15 @@ def standard_uniform(shape: Shape, like: Tensor, generator: Generator | None) ->
     return noise.clamp(min=half_step, max=1 - half_step)
 
 
+def random_signs(shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
+    """±1, each with probability ½."""
+    if generator is None:
+        coins = torch.randint(0, 2, shape, device=like.device)
+    else:
+        coins = torch.randint(0, 2, shape, device=generator.device, generator=generator)
+    return (2 * coins - 1).to(like.device, like.dtype)
+
+
 def standard_exponential(shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
     """Exp(1) as (z₁² + z₂²)/2, which resolves small numbers that −log u rounds to 0."""
     first, second = (standard_normal(shape, like, generator) for _ in range(2))

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.families.base import Start
-from bayesify.families.noise import standard_uniform, symmetric_expectation
+from bayesify.families.noise import random_signs, standard_uniform, symmetric_expectation
 from bayesify.families.zero_mean import ZeroMean
 from bayesify.features import Feature
 
@@ -52,8 +52,7 @@ class ZeroMeanBernoulli(SmallFloor):
     about = "a size with a random sign, its size is what the network holds"
 
     def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
-        uniform = standard_uniform((*sample_shape, *self.shape), self.centre, generator)
-        return torch.where(uniform < 0.5, -1.0, 1.0).to(uniform.dtype)
+        return random_signs((*sample_shape, *self.shape), self.centre, generator)
 
     def noise_log_prob(self, noise: Tensor) -> Tensor:
         return torch.full_like(noise, -math.log(2))

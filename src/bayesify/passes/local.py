@@ -12,6 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.families import Family, standard_normal
+from bayesify.families.noise import random_signs
 from bayesify.moments import METADATA, Moments, StandIn, replace
 from bayesify.moments.rules.linear import CONVOLUTIONS, LINEAR_MAPS, linear_map
 
@@ -130,10 +131,7 @@ def _flipout(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) ->
 def _signs(like: Tensor, features: int, batched: bool, generator: Generator | None) -> Tensor:
     """±1 for each example and feature, shared over positions: (batch, 1, ..., features, ...)."""
     keep = {0, features % like.dim()} if batched else {like.dim() - 1 if features == -1 else 0}
-    shape = [size if d in keep else 1 for d, size in enumerate(like.shape)]
-    device = like.device if generator is None else generator.device
-    coins = torch.randint(0, 2, shape, device=device, generator=generator)
-    return (2 * coins - 1).to(like.device, like.dtype)
+    return random_signs(tuple(n if d in keep else 1 for d, n in enumerate(like.shape)), like, generator)
 
 
 __all__ = ["LOCAL_KINDS", "LocalWeight", "UsedAgain", "local_weights"]

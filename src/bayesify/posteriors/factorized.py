@@ -18,7 +18,9 @@ from bayesify.posteriors.base import Call, Posterior
 from bayesify.posteriors.guard import REFUSAL, CheckpointGuard
 from bayesify.priors import Prior
 from bayesify.weights import Selection, Watch, call_with
+from bayesify.weights.elsewhere import refusal
 from bayesify.weights.slots import is_sharded
+from bayesify.weights.watch import memory
 from bayesify.weights.where import kind_of
 
 SAMPLINGS = ("draw", "local", "flipout", "moments")
@@ -68,7 +70,7 @@ class Factorized(Posterior):
         self.watched = False  # the network was seen running: `repeated` and `unused` are known
         self.verified: frozenset[bool] = (
             frozenset()
-        )  # modes in which the network was seen with random weights in place
+        )  # modes (train, eval) in which a call with draws was watched
         self.observing = False
         self.priors = _by_prior(prior, self.distributions(list(self.slots)), kl_estimator)
         self.guard = CheckpointGuard()
@@ -140,9 +142,7 @@ class Factorized(Posterior):
 
     def _centre(self, name: str) -> Tensor:
         centre = self.slots[name][0].get()
-        return (
-            centre.view_as(centre) if self.observing else centre
-        )  # our uses must not look like the network's
+        return centre.clone() if self.observing else centre  # our uses must not look like the network's
 
     def observe(self, net: nn.Module, call: Call) -> None:
         """Run the network once as it is and note which weights it uses, and how often.
@@ -168,7 +168,7 @@ class Factorized(Posterior):
         def remember(names: list[str]) -> Mapping[str, Any]:
             drawn = values(names)
             watch.names = {id(tensor): name for name, tensor in drawn.items()}
-            watch.replaced = {id(self.slots[name][0].get()): name for name in names}
+            watch.replaced = [(memory(self.slots[name][0].get()), name) for name in names]
             return drawn
 
         self.observing = True
@@ -178,11 +178,7 @@ class Factorized(Posterior):
         finally:
             self.observing = False
         if watch.strays:
-            raise RuntimeError(
-                f"the network uses its parameter {watch.strays[0]!r} from a place where a random value cannot be put "
-                f"(a closure, or an object that is not a module), so its output would be wrong: keep the parameter in "
-                f"a module, or leave it out with where=~bf.where.matching({watch.strays[0]!r})"
-            )
+            raise RuntimeError(refusal(watch.strays[0]))
         if not self.watched:
             self._learn(watch)
         self.verified |= {net.training}

@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.posteriors.base import Call, Posterior
+from bayesify.weights import find_slots
+from bayesify.weights.elsewhere import RefuseStrays, held_elsewhere
 
 
 class Members(Posterior):
@@ -23,6 +26,7 @@ class Members(Posterior):
 
     def __init__(self, net: nn.Module, num_members: int, make: Any) -> None:
         super().__init__()
+        self.held_elsewhere = held_elsewhere(find_slots(net))  # a copied network may still reach these there
         self.copies = nn.ModuleList(copy.deepcopy(net) for _ in range(num_members - 1))
         self.kept: list[str] = []
         for member in self.copies:
@@ -42,7 +46,8 @@ class Members(Posterior):
         return [net, *self.copies]
 
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
-        return self._of(member).run(self.nets(net)[member], call, kl_terms=kl_terms)
+        with self._alone(net, member):
+            return self._of(member).run(self.nets(net)[member], call, kl_terms=kl_terms)
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return self._of(member).draw(0, n, generator)
@@ -53,7 +58,15 @@ class Members(Posterior):
         return self._of(member).stream(0, num_draws, chunk, generator)
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
-        return self._of(member).run_draw(self.nets(net)[member], call, weights)
+        with self._alone(net, member):
+            return self._of(member).run_draw(self.nets(net)[member], call, weights)
+
+    def _alone(self, net: nn.Module, member: int) -> Any:
+        """A copy must not use member 0's parameters: `deepcopy` does not copy what a closure holds."""
+        if not member or not self.held_elsewhere:
+            return nullcontext()
+        parameters = dict(net.named_parameters())
+        return RefuseStrays((name, parameters[name]) for name in self.held_elsewhere)
 
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
         """The plain average of the members' weights (members sit in different modes: rarely a good network)."""

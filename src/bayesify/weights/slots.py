@@ -6,15 +6,19 @@ has several slots and gets one value in all of them.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 from torch import nn
+
+from bayesify.weights.elsewhere import RefuseStrays, held_elsewhere
 
 
 class Slot(NamedTuple):
     module: nn.Module
     attribute: str
     key: Any
+    stray: bool = False  # something besides the network's modules holds the parameter: calls are watched
 
     def get(self) -> Any:
         return getattr(self.module, self.attribute)[self.key]
@@ -28,6 +32,13 @@ Slots = Mapping[str, list[Slot]]
 
 def find_slots(net: nn.Module) -> dict[str, list[Slot]]:
     """Every parameter's places, by its first name; `slots[name][0]` is its own `_parameters` entry."""
+    slots = _find_slots(net)
+    for name in held_elsewhere(slots):
+        slots[name][0] = slots[name][0]._replace(stray=True)
+    return slots
+
+
+def _find_slots(net: nn.Module) -> dict[str, list[Slot]]:
     names = {id(parameter): name for name, parameter in net.named_parameters()}
     slots: dict[str, list[Slot]] = {name: [] for name in names.values()}
     for module in net.modules():
@@ -76,16 +87,19 @@ def hidden_places(net: nn.Module) -> dict[int, str]:
     return places
 
 
-def _swap_in(slots: Slots, values: Mapping[str, Any]) -> list[tuple[Slot, Any]]:
-    old = [(slot, slot.get()) for name in values for slot in slots[name]]
+Old = list[tuple[str, Slot, Any]]  # what stood in the slots before
+
+
+def _swap_in(slots: Slots, values: Mapping[str, Any]) -> Old:
+    old = [(name, slot, slot.get()) for name in values for slot in slots[name]]
     for name, value in values.items():
         for slot in slots[name]:
             slot.set(value)
     return old
 
 
-def _swap_out(old: list[tuple[Slot, Any]]) -> None:
-    for slot, value in old:
+def _swap_out(old: Old) -> None:
+    for _, slot, value in old:
         slot.set(value)
 
 
@@ -103,10 +117,13 @@ def call_with(
     """
     if is_sharded(net):
         return _call_sharded(net, slots, values, args, kwargs)
-    old: list[tuple[Slot, Any]] = []
+    old: Old = []
     try:
-        old = _swap_in(slots, values(list(slots)))
-        return net(*args, **kwargs)
+        new = values(list(slots))
+        old = _swap_in(slots, new)
+        strays = [(name, value) for name, slot, value in old if slot.stray and new[name] is not value]
+        with RefuseStrays(strays) if strays else nullcontext():
+            return net(*args, **kwargs)
     finally:
         _swap_out(old)
 
@@ -140,7 +157,7 @@ def _call_sharded(
 ) -> Any:
     """Swap inside each unit's forward: after FSDP gathered its parameters, before it frees them."""
     units = _units(net, list(slots))
-    old: dict[str | None, list[tuple[Slot, Any]]] = {}
+    old: dict[str | None, Old] = {}
     handles = []
 
     def enter(path: str | None) -> None:

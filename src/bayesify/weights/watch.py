@@ -7,7 +7,10 @@ from typing import Any
 
 import torch.utils.checkpoint
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
+
+from bayesify.weights.elsewhere import flat
 
 
 class Watch(TorchFunctionMode):
@@ -21,7 +24,9 @@ class Watch(TorchFunctionMode):
         super().__init__()
         self.boundary = boundary  # the file of the code that calls the network: looking further up is in vain
         self.names = {id(tensor): name for name, tensor in tracked.items()}
-        self.replaced: dict[int, str] = {}  # parameters that have a random value in their place, by id
+        self.replaced: list[
+            tuple[range, str]
+        ] = []  # where parameters lie in memory that a random value replaces
         self.uses: list[str] = []
         self.strays: list[str] = []
         self.checkpointed: list[str] = []
@@ -29,10 +34,10 @@ class Watch(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        ids = [id(a) for a in _flat((*args, *kwargs.values()))]
-        used = [self.names[i] for i in ids if i in self.names]
-        strays = [self.replaced[i] for i in ids if i in self.replaced]
-        if (used or strays) and any(isinstance(r, Tensor) for r in _flat((result,))):
+        values = flat((*args, *kwargs.values()))
+        used = [self.names[id(value)] for value in values if id(value) in self.names]
+        strays = [name for value in values for place, name in self.replaced if address(value) in place]
+        if (used or strays) and any(isinstance(r, Tensor) for r in flat((result,))):
             self.uses += used
             self.strays += strays
             if used and inside_checkpoint(until=self.boundary):
@@ -44,11 +49,17 @@ class Watch(TorchFunctionMode):
         return Counter(self.uses)
 
 
-def _flat(values: tuple[Any, ...]) -> list[Any]:
-    flat: list[Any] = []
-    for value in values:
-        flat += _flat(tuple(value)) if isinstance(value, list | tuple) else [value]
-    return flat
+def address(value: Any) -> int:
+    """Where a tensor's numbers begin; 0 for what has no place of its own (a vmapped tensor, no tensor at all)."""
+    if not isinstance(value, Tensor) or is_functorch_wrapped_tensor(value) or value.device.type == "meta":
+        return 0
+    return value.data_ptr()
+
+
+def memory(parameter: Tensor) -> range:
+    """The addresses of a parameter's numbers: views of it, and `.data`, lie inside."""
+    start = address(parameter)
+    return range(start, start + parameter.numel() * parameter.element_size()) if start else range(0)
 
 
 def inside_checkpoint(until: str = "") -> bool:
