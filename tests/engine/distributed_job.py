@@ -103,6 +103,15 @@ def fsdp_vit(folder: str) -> None:
     assert torch.tensor(more.column("val_nll")).isfinite().all()
 
 
+def nccl(folder: str) -> None:
+    """One process with one GPU, through NCCL's process group: DDP and FSDP."""
+    settings = {**SETTINGS, "accelerator": "cuda", "devices": 1}
+    for strategy in ("ddp", "fsdp"):
+        loader = Loader(data().train, 20, shuffle=True)
+        bf.fit(deterministic_model(), loader, strategy=strategy, folder=f"{folder}/{strategy}", **settings)
+        assert "nccl" in torch.distributed.get_backend()
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     globals()[sys.argv[2]](sys.argv[1])

@@ -47,3 +47,14 @@ def test_a_run_of_two_processes_resumes_bit_for_bit(tmp_path: Path) -> None:
 def test_fsdp_trains_a_vision_transformer(tmp_path: Path) -> None:
     torchrun("fsdp_vit", tmp_path)
     assert any("posterior.q" in name for name in tensors(tmp_path / "model.safetensors"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_a_process_group_on_a_gpu_trains_like_a_plain_process(tmp_path: Path) -> None:
+    torchrun("nccl", tmp_path, processes=1)
+    plain = deterministic_model()
+    bf.fit(plain, Loader(data().train, 20, shuffle=True), **{**SETTINGS, "accelerator": "cuda"})
+    for strategy in ("ddp", "fsdp"):
+        grouped = tensors(tmp_path / strategy / "model.safetensors")
+        for name, value in plain.state_dict().items():
+            assert torch.allclose(grouped[name], value.cpu(), atol=1e-5), (strategy, name)
