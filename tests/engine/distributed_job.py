@@ -104,12 +104,14 @@ def fsdp_vit(folder: str) -> None:
 
 
 def nccl(folder: str) -> None:
-    """One process with one GPU, through NCCL's process group: DDP and FSDP."""
-    settings = {**SETTINGS, "accelerator": "cuda", "devices": 1}
+    """One process with one GPU. At double precision the model is wrapped by Fabric, and NCCL moves its tensors."""
     for strategy in ("ddp", "fsdp"):
-        loader = Loader(data().train, 20, shuffle=True)
-        bf.fit(deterministic_model(), loader, strategy=strategy, folder=f"{folder}/{strategy}", **settings)
-        assert "nccl" in torch.distributed.get_backend()
+        for precision in ("32-true", "64-true"):
+            settings = {**SETTINGS, "accelerator": "cuda", "devices": 1, "precision": precision}
+            loader = Loader(data().train, 20, shuffle=True)
+            settings["folder"] = f"{folder}/{strategy}-{precision}"
+            bf.fit(deterministic_model(), loader, strategy=strategy, **settings)
+            assert "nccl" in torch.distributed.get_backend()
 
 
 if __name__ == "__main__":

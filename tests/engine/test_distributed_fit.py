@@ -52,9 +52,11 @@ def test_fsdp_trains_a_vision_transformer(tmp_path: Path) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_a_process_group_on_a_gpu_trains_like_a_plain_process(tmp_path: Path) -> None:
     torchrun("nccl", tmp_path, processes=1)
-    plain = deterministic_model()
-    bf.fit(plain, Loader(data().train, 20, shuffle=True), **{**SETTINGS, "accelerator": "cuda"})
-    for strategy in ("ddp", "fsdp"):
-        grouped = tensors(tmp_path / strategy / "model.safetensors")
-        for name, value in plain.state_dict().items():
-            assert torch.allclose(grouped[name], value.cpu(), atol=1e-5), (strategy, name)
+    for precision in ("32-true", "64-true"):
+        settings = {**SETTINGS, "accelerator": "cuda", "precision": precision}
+        plain = deterministic_model()
+        bf.fit(plain, Loader(data().train, 20, shuffle=True), **settings)
+        for strategy in ("ddp", "fsdp"):
+            grouped = tensors(tmp_path / f"{strategy}-{precision}" / "model.safetensors")
+            for name, value in plain.state_dict().items():
+                assert torch.allclose(grouped[name], value.cpu(), atol=1e-5), (strategy, precision, name)

@@ -63,7 +63,7 @@ class Loop:
         # one process at a precision without loss scaling needs none of Fabric's wrappers, which cost time
         self.direct = self.fabric.world_size == 1 and self.o.precision in ("32-true", "bf16-mixed")
         if self.direct:
-            self.fabric.to_device(self.model)
+            self.model.to(self.fabric.device)  # `fabric.to_device` leaves it where it is under "fsdp"
         self.unchecked = compiled  # compiled code has no checks that read values
         self.module = compile_model(self.model, self.fabric) if compiled else self.model
         if not self.direct:

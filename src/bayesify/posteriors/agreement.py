@@ -16,6 +16,6 @@ def shared_generator(device: torch.device) -> Generator:
         )
     seed = torch.randint(2**62, (1,))
     if dist.is_available() and dist.is_initialized():
-        seed = seed.to(device)
+        seed = seed.to("cuda" if "nccl" in dist.get_backend() else device)  # NCCL moves nothing on a CPU
         dist.broadcast(seed, src=0)
     return Generator(device).manual_seed(int(seed))
