@@ -21,7 +21,7 @@ from torch import nn
 import bayesify as bf
 import steps
 from bayesify.nets import make
-from steps import autocast, best, in_mode
+from steps import MODES, autocast, best, in_mode
 from timing import Timing, measure, table
 
 METHODS = {
@@ -88,7 +88,9 @@ def time_prediction(a: argparse.Namespace, net: nn.Module, x: torch.Tensor) -> N
     rows = []
     for batch in (1, a.batch):
         part = x[:batch].contiguous()
-        plain = best({mode: _forward(a, net, part, mode) for mode in a.modes})[1].seconds
+        plain = best({mode: _forward(a, net, part, mode) for mode in a.modes if mode != "captured"})[
+            1
+        ].seconds
         for name in a.methods:
             model = bf.bayesify(copy.deepcopy(net), METHODS[name](), num_data=50_000)
             ways = {"loop": {"batched": False}, "batched": {"batched": True}, "auto": {}}
@@ -134,8 +136,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--size", type=int, default=32, help="height and width of the images")
     parser.add_argument("--precision", choices=["32", "bf16"], default="32")
-    modes = ["eager", "compiled", "graphs"]
-    parser.add_argument("--modes", nargs="+", choices=modes, default=modes if cuda else modes[:2])
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES if cuda else MODES[:2])
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS)[:2])
     parser.add_argument("--only", choices=["training", "prediction"], help="one of the two tables")
     parser.add_argument(

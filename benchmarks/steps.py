@@ -5,7 +5,8 @@
     python benchmarks/steps.py --modes eager graphs --methods "mc_vi, draw"
 
 Both sides of a ratio run at the same precision; for each side the best of the modes counts: eager,
-compiled (Inductor), graphs (Inductor, replayed as CUDA graphs).
+compiled (Inductor), graphs (Inductor, forward and backward replayed as CUDA graphs), captured (Inductor, the whole
+step with its optimiser captured as one CUDA graph: what the GPU needs, whatever the processor beside it does).
 """
 
 import argparse
@@ -28,9 +29,10 @@ METHODS: dict[str, Callable[[], Method]] = {
     "mc_vi, flipout": lambda: bf.MonteCarloVI(sampling="flipout"),
     "vdp": lambda: bf.DensityPropagation(),
     "vdp, first order": lambda: bf.DensityPropagation(activation="first_order"),
-    "vdp, one variance per row": lambda: bf.DensityPropagation(variance="row"),
-    "vdp, float32 variances": lambda: bf.DensityPropagation(half_variance=False),
+    "vdp, half variance": lambda: bf.DensityPropagation(half_variance=True),
+    "vdp, half variance per row": lambda: bf.DensityPropagation(half_variance=True, variance="row"),
 }
+MODES = ["eager", "compiled", "graphs", "captured"]
 
 
 def in_mode(module: nn.Module, mode: str) -> nn.Module:
@@ -53,7 +55,8 @@ def training_step(
     a: argparse.Namespace, module: nn.Module, loss_of: Callable[[nn.Module], torch.Tensor], mode: str
 ) -> Timing:
     called = in_mode(module, mode)
-    optimizer = torch.optim.Adam(module.parameters(), lr=1e-4, fused=a.device == "cuda")
+    cuda = a.device == "cuda"
+    optimizer = torch.optim.Adam(module.parameters(), lr=1e-4, fused=cuda, capturable=mode == "captured")
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -62,9 +65,22 @@ def training_step(
         loss.backward()
         optimizer.step()
 
-    timing = measure(step, a.device)
+    timing = captured(step) if mode == "captured" else measure(step, a.device)
     print(f"... {type(module).__name__}, {mode}: {1e3 * timing.seconds:.2f} ms", file=sys.stderr, flush=True)
     return timing
+
+
+def captured(step: Callable[[], None]) -> Timing:
+    """The step as one CUDA graph; the peak of the memory is that of the steps before it was captured."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        peak = measure(step, "cuda", budget=0.1).megabytes
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return Timing(measure(graph.replay, "cuda").seconds, peak)
 
 
 def time_training(a: argparse.Namespace, net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
@@ -92,7 +108,7 @@ def time_prediction(a: argparse.Namespace, net: nn.Module, x: torch.Tensor) -> N
     for batch in (1, a.batch):
         part = x[:batch].contiguous()
         model = bf.bayesify(copy.deepcopy(net), bf.MonteCarloVI(), num_data=50_000)
-        base_mode, base = best({mode: _forward(a, net, part, mode) for mode in a.modes})
+        base_mode, base = best({mode: _forward(a, net, part, mode) for mode in a.modes if mode != "captured"})
         for compiled in (False, True) if a.modes != ["eager"] else (False,):
             seconds = _predict(a, model, part, compiled).seconds
             way = "compiled" if compiled else "eager"
@@ -133,9 +149,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--size", type=int, default=32, help="height and width of the images")
     parser.add_argument("--precision", choices=["32", "bf16"], default="32")
-    modes = ["eager", "compiled", "graphs"]
-    parser.add_argument("--modes", nargs="+", choices=modes, default=modes if cuda else modes[:2])
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES if cuda else MODES[:2])
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--only", choices=["training", "prediction"], help="one of the two tables")
     a = parser.parse_args()
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
@@ -143,8 +159,10 @@ def main() -> None:
     net = make(a.net, num_outputs=10, input_shape=(3, a.size, a.size)).to(a.device)
     x = torch.randn(a.batch, 3, a.size, a.size, device=a.device)
     y = torch.randint(10, (a.batch,), device=a.device)
-    time_training(a, net, x, y)
-    time_prediction(a, net, x)
+    if a.only != "prediction":
+        time_training(a, net, x, y)
+    if a.only != "training":
+        time_prediction(a, net, x)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from torch import nn
 import bayesify as bf
 import steps
 from bayesify.nets import make
+from steps import MODES
 from timing import measure, table
 
 
@@ -35,8 +36,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if cuda else "cpu")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--precision", choices=["32", "bf16"], default="32")
-    modes = ["eager", "compiled", "graphs"]
-    parser.add_argument("--modes", nargs="+", choices=modes, default=modes if cuda else modes[:1])
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES if cuda else MODES[:1])
     parser.add_argument("--parameterizations", nargs="+", default=["layer", "weight", "zero_mean"])
     a = parser.parse_args()
     torch.manual_seed(0)

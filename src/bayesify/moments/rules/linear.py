@@ -84,17 +84,18 @@ def half_linear_map(
 
 
 def _sum_of_maps(operation: Any, products: list[Any], bias: Any, args: Any, kwargs: Any) -> Tensor:
-    """Σ of the maps of all (input, weight) pairs, + bias; two pairs as one map of the joined inputs."""
+    """Σ of the maps of all (input, weight) pairs, + bias; two pairs of a linear layer as one product of joined inputs.
+
+    (Joined convolutions have twice as many inputs as outputs, for which Inductor leaves the channels-last layout.)
+    """
     first, weight = products[0]
     plain = operation in MERGED and (operation is F.linear or _groups(args, kwargs) == 1)
     if plain and _one_per_output(weight):
         rest = _sum_of_maps(operation, products[1:], bias, args, kwargs) if products[1:] else None
         own = _shared(operation, first, weight, bias if rest is None else None, args, kwargs)
         return own if rest is None else own + rest
-    if plain and len(products) == 2 and first.is_cuda:
-        dim = -1 if operation is F.linear else first.dim() - weight.dim() + 1
-        joined = torch.cat([x for x, _ in products], dim), torch.cat([w for _, w in products], 1)
-        return operation(*joined, bias, *args, **kwargs)
+    if operation is F.linear and len(products) == 2 and first.is_cuda:
+        return F.linear(torch.cat([x for x, _ in products], -1), torch.cat([w for _, w in products], 1), bias)
     total = operation(first, weight, bias, *args, **kwargs)
     for x, w in products[1:]:
         total = total + operation(x, w, None, *args, **kwargs)
