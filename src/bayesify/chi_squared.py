@@ -56,9 +56,9 @@ def _few(degrees: int, shape: tuple[int, ...], options: dict[str, Any]) -> Tenso
 def from_normal(degrees: int, normal: Tensor) -> Tensor:
     """The χ² quantile of Φ(z) for z = `normal`, elementwise; within 1e-7 for degrees ≥ MANY."""
     coefficients = quantile_polynomial(degrees)
-    value = torch.full_like(normal, coefficients[-1])
-    for c in reversed(coefficients[:-1]):
-        value = value.mul_(normal).add_(c)
+    value = normal.mul(coefficients[-1]).add_(coefficients[-2])
+    for c in reversed(coefficients[:-2]):
+        torch.addcmul(normal.new_full((), c), value, normal, out=value)
     return value
 
 
