@@ -49,7 +49,7 @@ def _few(degrees: int, shape: tuple[int, ...], options: dict[str, Any]) -> Tenso
             product.mul_(uniform())
         value = product.log_().mul_(-2)
     if degrees % 2:
-        value = value + torch.randn(shape, **options).square_()
+        value = value + torch.randn(shape, **options).square()
     return value
 
 
@@ -58,7 +58,7 @@ def from_normal(degrees: int, normal: Tensor) -> Tensor:
     coefficients = quantile_polynomial(degrees)
     value = normal.mul(coefficients[-1]).add_(coefficients[-2])
     for c in reversed(coefficients[:-2]):
-        torch.addcmul(normal.new_full((), c), value, normal, out=value)
+        value.mul_(normal).add_(c)
     return value
 
 
