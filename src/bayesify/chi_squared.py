@@ -6,6 +6,7 @@ many degrees the map z ↦ χ² is so smooth that a polynomial of low degree giv
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -21,46 +22,43 @@ def chi_squared(
     """χ² of `degrees` degrees of freedom, of the dtype and device of `like`; 0 for 0 degrees."""
     device = like.device if generator is None else generator.device
     dtype = torch.promote_types(like.dtype, torch.float32)
+    options: dict[str, Any] = {"dtype": dtype, "device": device}
+    if generator is not None:  # torch takes no sizes that are symbols (compiled code) beside this argument
+        options["generator"] = generator
     with torch.no_grad():
         if degrees < MANY:
-            value = _few(degrees, shape, dtype, device, generator)
+            value = _few(degrees, shape, options)
         elif dtype == torch.float64:
             half = torch.full(shape, degrees / 2, dtype=dtype, device=device)
             value = 2 * torch._standard_gamma(half, generator)
         else:
-            value = from_normal(degrees, torch.randn(shape, dtype=dtype, device=device, generator=generator))
+            value = from_normal(degrees, torch.randn(shape, **options))
     return value.to(like.device, like.dtype)
 
 
-def _few(
-    degrees: int,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
-    generator: Generator | None,
-) -> Tensor:
+def _few(degrees: int, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
     def uniform() -> Tensor:
         """1 − u > 0, which torch.rand is not."""
-        return torch.rand(shape, dtype=dtype, device=device, generator=generator).neg_().add_(1)
+        return torch.rand(shape, **options).neg_().add_(1)
 
     if degrees < 2:
-        value = torch.zeros(shape, dtype=dtype, device=device)
+        value = torch.zeros(shape, dtype=options["dtype"], device=options["device"])
     else:
         product = uniform()
         for _ in range(degrees // 2 - 1):
             product.mul_(uniform())
         value = product.log_().mul_(-2)
     if degrees % 2:
-        value = value + torch.randn(shape, dtype=dtype, device=device, generator=generator).square_()
+        value = value + torch.randn(shape, **options).square()
     return value
 
 
 def from_normal(degrees: int, normal: Tensor) -> Tensor:
     """The χ² quantile of Φ(z) for z = `normal`, elementwise; within 1e-7 for degrees ≥ MANY."""
     coefficients = quantile_polynomial(degrees)
-    value = torch.full_like(normal, coefficients[-1])
-    for c in reversed(coefficients[:-1]):
-        value = value.mul_(normal).add_(c)
+    value = normal.mul(coefficients[-1]).add_(coefficients[-2])
+    for c in reversed(coefficients[:-2]):
+        value.mul_(normal).add_(c)
     return value
 
 

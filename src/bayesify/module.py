@@ -16,7 +16,7 @@ from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import Method
 from bayesify.methods import method as make_method
-from bayesify.moments import Gaussian, Moments
+from bayesify.moments import Gaussian, Moments, StandIn
 from bayesify.objectives import Loss, elbo
 from bayesify.posteriors import Call, Posterior, pick_member, without_guards
 from bayesify.prediction import predict
@@ -120,7 +120,7 @@ class BayesianModule(nn.Module):
                 "the network is sharded (FSDP2) but the model around it is not, so the variational "
                 "parameters would differ between ranks: call fully_shard(model) last"
             )
-        call = Call(*as_arguments(x, kwargs), generator)
+        call = Call(*as_arguments(x, kwargs), generator, for_loss=target is not None)
         with self._locked():
             if target is None:
                 return self._run(call, pick_member(self.posterior, self.net, generator))
@@ -215,7 +215,7 @@ class BayesianModule(nn.Module):
         """The prediction in what the network returned."""
         if self.output is not None:
             return self.output(output)
-        if isinstance(output, Tensor | Moments | Gaussian):
+        if isinstance(output, Tensor | Moments | Gaussian | StandIn):
             return output
         logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
         if logits is not None:

@@ -114,11 +114,12 @@ def test_estimators_trace_as_one_graph(family: str, prior: str, estimator: str) 
 
 
 @pytest.mark.parametrize("estimator", ["exact", "repar", "stream"])
-def test_estimators_run_under_vmap(estimator: str) -> None:
+@pytest.mark.parametrize("num_draws", [10, 1000])
+def test_estimators_run_under_vmap(estimator: str, num_draws: int) -> None:
     prior = bf.prior("normal")
 
     def one(loc: Tensor, log_scale: Tensor) -> Tensor:
-        return bf.kl(FAMILIES["normal"](loc, log_scale=log_scale), prior, estimator, num_draws=10)
+        return bf.kl(FAMILIES["normal"](loc, log_scale=log_scale), prior, estimator, num_draws)
 
     locs, log_scales = torch.randn(5, 3), torch.zeros(5, 3)
     values = torch.func.vmap(one, randomness="different")(locs, log_scales)

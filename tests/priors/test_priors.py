@@ -309,3 +309,14 @@ def test_unknown_options_are_refused_with_the_choices(name: str) -> None:
         bf.prior(name, colour="red")
     with pytest.raises(AttributeError, match=rf"the {name} prior has no attribute 'colour'"):
         bf.prior(name).colour  # noqa: B018
+
+
+@pytest.mark.parametrize("z", [0.0, 0.7, -3.0, 30.0])
+def test_the_logistic_prior_is_smooth(z: float) -> None:
+    """(log p)′ = −tanh(z/2)/scale and its next two derivatives, also at z = 0, which has no kink."""
+    scale, t = 0.5, math.tanh(z / 2)
+    value = torch.tensor(0.3 + scale * z, dtype=torch.float64, requires_grad=True)
+    derivative = bf.prior("logistic", loc=0.3, scale=scale).log_prob(value)
+    for k, exact in enumerate([-t, -(1 - t**2) / 2, t * (1 - t**2) / 2], start=1):
+        (derivative,) = torch.autograd.grad(derivative, value, create_graph=True)
+        assert derivative.item() == pytest.approx(exact / scale**k, rel=1e-9, abs=1e-12)

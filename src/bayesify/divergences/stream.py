@@ -47,7 +47,7 @@ def _accumulated(q: Family, p: Prior, draws: Draws) -> tuple[Tensor, list[Tensor
     with torch.no_grad():
         for noise in chunks(q, draws):
             w = q.transform(noise)
-            gradient, part = _slope(energy, w)
+            (gradient,), part = slopes_and_value(energy, w)
             parts = [factor.sum(0) for factor in _chain(q, noise, w, gradient)]
             value = part if value is None else value + part
             slopes = [a + b for a, b in zip(slopes, parts, strict=True)] if slopes else parts
@@ -55,16 +55,16 @@ def _accumulated(q: Family, p: Prior, draws: Draws) -> tuple[Tensor, list[Tensor
     return value / draws.num, [slope / draws.num for slope in slopes]
 
 
-def _slope(function: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient of a scalar function and its value, both without a graph."""
+def slopes_and_value(function: Callable[..., Tensor], *at: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    """The gradients of a scalar function in all its arguments and its value, without a graph."""
     if torch.compiler.is_compiling() or inside_functorch():
-        return torch.func.grad_and_value(function)(x)
+        return torch.func.grad_and_value(function, tuple(range(len(at))))(*at)
     # hooks of an outer context (graph_size, save_on_cpu) are for graphs that stay; this one goes at once
     with torch.enable_grad(), saved_tensors_hooks(Tensor.detach, Tensor.detach):
-        leaf = x.detach().requires_grad_()
-        value = function(leaf)
-        (gradient,) = torch.autograd.grad(value, leaf)
-    return gradient, value.detach()
+        leaves = [x.detach().requires_grad_() for x in at]
+        value = function(*leaves)
+        gradients = torch.autograd.grad(value, leaves)
+    return gradients, value.detach()
 
 
 def _chain(q: Family, noise: Tensor, w: Tensor, gradient: Tensor) -> list[Tensor]:

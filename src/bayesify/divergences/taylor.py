@@ -140,13 +140,10 @@ def _entire(feature: Feature) -> bool:
 
 
 def _log_density(q: Family, p: Any, x: Tensor) -> Tensor:
-    """log p at w = x or ± eˣ; the logistic one without |w|, whose derivatives are wrong at 0."""
+    """log p at w = x or ± eˣ."""
     w = x
     if isinstance(q, LogLocationScale):
         w = x.exp() if p.lower >= 0 or q.sign is None else q.sign * x.exp()
-    if p.name == "logistic":
-        z = (w - p.loc) / p.scale
-        return -z - 2 * torch.logaddexp(-z, torch.zeros_like(z)) - math.log(p.scale)
     return p.log_prob(w)
 
 

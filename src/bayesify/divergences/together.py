@@ -124,8 +124,9 @@ class _Repar(torch.autograd.Function):
         squares = _sum_of_squares(y)
         if chi:
             torch._foreach_mul_(scales, scales)
-            squares = squares + _dot(scales, chi, squares.dtype) / m
-            torch._foreach_addcmul_(by_scale, scales, chi, value=1 / m)
+            torch._foreach_mul_(scales, chi)  # m σ² v ≥ 0
+            squares = squares + _norms(scales, 1).sum() / m
+            torch._foreach_add_(by_scale, scales, alpha=1 / m)
         ctx.std = std
         ctx.save_for_backward(*y, *by_scale)
         return squares / (2 * std**2) - _sum(log_scales, squares.dtype) + _count(locs) * (math.log(std) - 0.5)
@@ -140,18 +141,18 @@ class _Repar(torch.autograd.Function):
         return (*[None] * 4, *by_loc, *by_scale, *[None] * (len(ctx.needs_input_grad) - 4 - 2 * n))
 
 
-def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
+def _norms(tensors: Sequence[Tensor], order: int) -> Tensor:
+    """(Σ |x|^order)^{1/order} of every tensor."""
     dtype = torch.promote_types(tensors[0].dtype, torch.float32)
-    return torch.stack(torch._foreach_norm(list(tensors), 2, dtype=dtype)).square().sum()
+    return torch.stack(torch._foreach_norm(list(tensors), order, dtype=dtype))
+
+
+def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
+    return _norms(tensors, 2).square().sum()
 
 
 def _sum(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     return torch.stack([tensor.sum(dtype=dtype) for tensor in tensors]).sum()
-
-
-def _dot(first: Sequence[Tensor], second: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    dots = [torch.dot(a.flatten(), b.flatten()) for a, b in zip(first, second, strict=True)]
-    return torch.stack(dots).sum(dtype=dtype)
 
 
 def _count(tensors: Sequence[Tensor]) -> int:

@@ -1,17 +1,13 @@
 """The Erlang family."""
 
-from collections.abc import Sequence
-
-from torch import Generator, Tensor
+from torch import Tensor
 
 from bayesify.families.base import positive
-from bayesify.families.gamma_law import gamma_expectation, gamma_log_prob, gamma_neg_entropy
-from bayesify.families.noise import standard_gamma
+from bayesify.families.gamma_law import GammaLaw
 from bayesify.families.scale import ShapedScale
-from bayesify.features import Feature, absolute, power
 
 
-class Erlang(ShapedScale):
+class Erlang(GammaLaw, ShapedScale):
     """|w| = scale ξ, ξ ~ Gamma(k, 1), k = `concentration` a fixed whole number; each weight keeps its sign."""
 
     name = "erlang"
@@ -30,27 +26,6 @@ class Erlang(ShapedScale):
                 "round it, or use the gamma family"
             )
         return float(concentration)
-
-    def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
-        return standard_gamma(self.concentration, (*sample_shape, *self.shape), self.centre, generator)
-
-    def noise_log_prob(self, noise: Tensor) -> Tensor:
-        return gamma_log_prob(noise, self.concentration)
-
-    def noise_neg_entropy(self) -> float:
-        return gamma_neg_entropy(self.concentration)
-
-    def expectation(self, feature: Feature) -> float | None:
-        return gamma_expectation(feature, self.concentration)
-
-    def sums(
-        self, features: Sequence[Feature], n: int, generator: Generator | None = None
-    ) -> list[Tensor] | None:
-        """Σξ = Gamma(nk, 1) (FORMULAS 2.3)."""
-        if any(feature not in (power(1), absolute(1)) for feature in features):
-            return None
-        total = standard_gamma(n * self.concentration, tuple(self.shape), self.centre, generator)
-        return [total for _ in features]
 
     @property
     def rate(self) -> Tensor:

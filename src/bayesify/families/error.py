@@ -13,29 +13,15 @@ from bayesify.features import Feature, absolute, power
 from bayesify.special import digamma, gamma_ratio, trigamma
 
 
-class Error(LocationScale):
-    """q(w) = exp(−½ |z|^{2/c})/(scale 2^{c/2+1} Γ(1 + c/2)), z = (w − loc)/scale; w = loc + scale ξ.
+class ErrorLaw:
+    """log q₀(ξ) = −½ |ξ|^{2/c} + const, c the `tail`: the members of a family that concern its base noise."""
 
-    c is the option `tail`: 1 is the normal family, 2 the Laplace family of twice the scale, c → 0 is uniform on
-    (−scale, scale). The family of mean zero is `zero_mean_error`.
-    """
-
-    name = "error"
-    about = "w = loc + scale ξ, log q(ξ) = −½ |ξ|^{2/tail} + const (exponential power)"
-    symmetric = True
-
-    def __init__(self, centre: Tensor, log_scale: Tensor, tail: float) -> None:
-        super().__init__(centre, log_scale)
-        self.tail = tail
-
-    @classmethod
-    def init(cls, like: Tensor, init_std: float = 0.05, tail: float = 1.0) -> Start:  # type: ignore[override]
-        """Starting std = `init_std` × root mean square of the tensor; the shape c = `tail`."""
-        noise_std = math.sqrt(error_moment(2, positive("tail", tail)))
-        return Start({"log_scale": starting_log_scale(like, init_std, noise_std)}, {"tail": float(tail)})
+    tail: float
+    centre: Tensor
+    shape: torch.Size
 
     def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
-        return error_noise(self.tail, (*sample_shape, *self.shape), self.loc, generator)
+        return error_noise(self.tail, (*sample_shape, *self.shape), self.centre, generator)
 
     def noise_log_prob(self, noise: Tensor) -> Tensor:
         return error_log_prob(noise, self.tail)
@@ -49,7 +35,30 @@ class Error(LocationScale):
     def sums(
         self, features: Sequence[Feature], n: int, generator: Generator | None = None
     ) -> list[Tensor] | None:
-        return error_sums(features, n, self.tail, self.loc, generator)
+        return error_sums(features, n, self.tail, self.centre, generator)
+
+
+class Error(ErrorLaw, LocationScale):
+    """q(w) = exp(−½ |z|^{2/c})/(scale 2^{c/2+1} Γ(1 + c/2)), z = (w − loc)/scale; w = loc + scale ξ.
+
+    c is the option `tail`: 1 is the normal family, 2 the Laplace family of twice the scale, c → 0 is uniform on
+    (−scale, scale). The family of mean zero is `zero_mean_error`.
+    """
+
+    name = "error"
+    about = "w = loc + scale ξ, log q(ξ) = −½ |ξ|^{2/tail} + const (exponential power)"
+    symmetric = True
+
+    def __init__(self, centre: Tensor, log_scale: Tensor, tail: float) -> None:
+        super().__init__(centre, log_scale)
+        self.centre = centre
+        self.tail = tail
+
+    @classmethod
+    def init(cls, like: Tensor, init_std: float = 0.05, tail: float = 1.0) -> Start:  # type: ignore[override]
+        """Starting std = `init_std` × root mean square of the tensor; the shape c = `tail`."""
+        noise_std = math.sqrt(error_moment(2, positive("tail", tail)))
+        return Start({"log_scale": starting_log_scale(like, init_std, noise_std)}, {"tail": float(tail)})
 
 
 def error_noise(c: float, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:

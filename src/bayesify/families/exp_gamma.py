@@ -1,20 +1,16 @@
 """The exp-gamma family: definition (ii) of "log-gamma"."""
 
-from collections.abc import Sequence
-
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from bayesify.families.base import Start, positive
-from bayesify.families.gamma_law import gamma_expectation, gamma_log_prob, gamma_neg_entropy
+from bayesify.families.gamma_law import GammaLaw
 from bayesify.families.log_location_scale import LogLocationScale
-from bayesify.families.noise import standard_gamma
-from bayesify.features import Feature, absolute, power
 
 WIDTH = 0.2  # of the smooth bend by which magnitudes stay above one
 
 
-class ExpGamma(LogLocationScale):
+class ExpGamma(GammaLaw, LogLocationScale):
     """|w| = exp(scale ξ) > 1, ξ ~ Gamma(k, 1), k the fixed `concentration`; each weight keeps its sign.
 
     Of the two laws called log-gamma this is definition (ii), the exponential of a gamma number; definition (i), its
@@ -44,34 +40,16 @@ class ExpGamma(LogLocationScale):
             },
         )
 
-    def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
-        return standard_gamma(self.concentration, (*sample_shape, *self.shape), self.centre, generator)
-
     def noise_log_prob(self, noise: Tensor) -> Tensor:
         outside = noise <= 0
-        density = gamma_log_prob(torch.where(outside, 1.0, noise), self.concentration)
+        density = super().noise_log_prob(torch.where(outside, 1.0, noise))
         return torch.where(outside, -torch.inf, density)
-
-    def noise_neg_entropy(self) -> float:
-        return gamma_neg_entropy(self.concentration)
 
     def noise_log_mgf(self, t: Tensor) -> Tensor:
         """log E e^{tξ} = −k log(1 − t) for t < 1."""
         outside = t >= 1
         finite = -self.concentration * (-torch.where(outside, 0.0, t)).log1p()
         return torch.where(outside, torch.inf, finite)
-
-    def expectation(self, feature: Feature) -> float | None:
-        return gamma_expectation(feature, self.concentration)
-
-    def sums(
-        self, features: Sequence[Feature], n: int, generator: Generator | None = None
-    ) -> list[Tensor] | None:
-        """Σξ = Gamma(nk, 1) (FORMULAS 2.3)."""
-        if any(feature not in (power(1), absolute(1)) for feature in features):
-            return None
-        total = standard_gamma(n * self.concentration, tuple(self.shape), self.centre, generator)
-        return [total for _ in features]
 
     @property
     def loc(self) -> Tensor:

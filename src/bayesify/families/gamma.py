@@ -1,16 +1,12 @@
 """The gamma family."""
 
-from collections.abc import Sequence
+from torch import Tensor
 
-from torch import Generator, Tensor
-
-from bayesify.families.gamma_law import gamma_expectation, gamma_log_prob, gamma_neg_entropy
-from bayesify.families.noise import standard_gamma
+from bayesify.families.gamma_law import GammaLaw
 from bayesify.families.scale import ShapedScale
-from bayesify.features import Feature, absolute, power
 
 
-class Gamma(ShapedScale):
+class Gamma(GammaLaw, ShapedScale):
     """|w| = scale ξ, ξ ~ Gamma(k, 1), k the fixed `concentration`; each weight keeps its sign."""
 
     name = "gamma"
@@ -20,27 +16,6 @@ class Gamma(ShapedScale):
     def concentration_for(cls, ratio: float) -> float:
         """Var ξ/(E ξ)² = 1/k."""
         return ratio**-2
-
-    def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
-        return standard_gamma(self.concentration, (*sample_shape, *self.shape), self.centre, generator)
-
-    def noise_log_prob(self, noise: Tensor) -> Tensor:
-        return gamma_log_prob(noise, self.concentration)
-
-    def noise_neg_entropy(self) -> float:
-        return gamma_neg_entropy(self.concentration)
-
-    def expectation(self, feature: Feature) -> float | None:
-        return gamma_expectation(feature, self.concentration)
-
-    def sums(
-        self, features: Sequence[Feature], n: int, generator: Generator | None = None
-    ) -> list[Tensor] | None:
-        """Σξ = Gamma(nk, 1) (FORMULAS 2.3)."""
-        if any(feature not in (power(1), absolute(1)) for feature in features):
-            return None
-        total = standard_gamma(n * self.concentration, tuple(self.shape), self.centre, generator)
-        return [total for _ in features]
 
     @property
     def rate(self) -> Tensor:

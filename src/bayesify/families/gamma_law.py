@@ -1,12 +1,43 @@
 """The law Gamma(k, 1) of base noise, shared by the families built on it."""
 
 import math
+from collections.abc import Sequence
 
-from torch import Tensor
+import torch
+from torch import Generator, Tensor
 
-from bayesify.families.noise import positive_expectation
-from bayesify.features import Feature
+from bayesify.families.noise import positive_expectation, standard_gamma
+from bayesify.features import Feature, absolute, power
 from bayesify.special import digamma, gamma_ratio, stirling, trigamma
+
+
+class GammaLaw:
+    """ξ ~ Gamma(k, 1), k the `concentration`: the members of a family that concern its base noise."""
+
+    concentration: float
+    centre: Tensor
+    shape: torch.Size
+
+    def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
+        return standard_gamma(self.concentration, (*sample_shape, *self.shape), self.centre, generator)
+
+    def noise_log_prob(self, noise: Tensor) -> Tensor:
+        return gamma_log_prob(noise, self.concentration)
+
+    def noise_neg_entropy(self) -> float:
+        return gamma_neg_entropy(self.concentration)
+
+    def expectation(self, feature: Feature) -> float | None:
+        return gamma_expectation(feature, self.concentration)
+
+    def sums(
+        self, features: Sequence[Feature], n: int, generator: Generator | None = None
+    ) -> list[Tensor] | None:
+        """Σξ = Gamma(nk, 1) (FORMULAS 2.3)."""
+        if any(feature not in (power(1), absolute(1)) for feature in features):
+            return None
+        total = standard_gamma(n * self.concentration, tuple(self.shape), self.centre, generator)
+        return [total for _ in features]
 
 
 def gamma_log_prob(noise: Tensor, k: float) -> Tensor:

@@ -74,13 +74,6 @@ def standard_gamma(
     return torch._standard_gamma(parameter, generator).to(like.device, like.dtype)
 
 
-def chi_squared(degrees: int, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
-    """χ²; the constant 0 for 0 degrees of freedom."""
-    if degrees == 0:
-        return torch.zeros(shape, dtype=like.dtype, device=like.device)
-    return 2 * standard_gamma(degrees / 2, shape, like, generator)
-
-
 def inverse_gaussian(shape: Shape, like: Tensor, concentration: float, generator: Generator | None) -> Tensor:
     """IG(mean 1, concentration λ), by the two roots x and 1/x of λ (x − 1)²/x = z² (Michael, Schucany, Haas 1976)."""
     half = standard_normal(shape, like, generator).square() / (2 * concentration)

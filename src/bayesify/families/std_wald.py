@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from torch import Generator, Tensor
 
-from bayesify.families.noise import chi_squared, inverse_gaussian, positive_expectation
+from bayesify.chi_squared import chi_squared
+from bayesify.families.noise import inverse_gaussian, positive_expectation
 from bayesify.families.scale import Scale
 from bayesify.features import Feature, absolute, power
 from bayesify.special import bessel_k

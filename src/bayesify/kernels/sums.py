@@ -17,7 +17,7 @@ from bayesify.kernels.seeds import seed_tensor
 
 LAWS = ("laplace", "logistic", "horseshoe", "radial")
 BLOCK = 256
-CHUNK = 2**22  # numbers of noise at once on a CPU
+CHUNK = 2**18  # numbers of noise at once on a CPU: with the temporaries they fit a cache
 NORMS = 2**26  # block norms at once on a GPU
 
 

@@ -38,13 +38,13 @@ class Likelihood(nn.Module, ABC):
     ) -> Tensor:
         """Mean negative log-likelihood per example."""
         target = self.check(output, target, values)
-        if target.shape[0] == 0:
-            raise ValueError("the batch is empty: a loss needs at least one example")
         return weighted_nll(self.log_prob(output, target), sample_weight)
 
 
 def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None) -> Tensor:
     """Mean over examples of −log p, each times its weight: (batch,) -> a scalar."""
+    if log_prob.shape[0] == 0:
+        raise ValueError("the batch is empty: a loss needs at least one example")
     if sample_weight is not None:
         if sample_weight.shape != log_prob.shape:
             raise ValueError(

@@ -3,12 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from bayesify.divergences import ESTIMATORS, check_method, check_num_draws, check_options
 from bayesify.families import FAMILIES
+from bayesify.likelihoods import Likelihood
 from bayesify.methods.base import Method
 from bayesify.names import lookup
+from bayesify.objectives.last_layer import last_layer_nll
 from bayesify.posteriors import SAMPLINGS, Call, Factorized
 from bayesify.priors import Prior, prior
 from bayesify.weights import Selection
@@ -32,6 +34,9 @@ class MonteCarloVI(Method):
     init_std:  starting std as a fraction of each tensor's root mean square, small enough that a
                pretrained network predicts nearly as before
     same_draws: every process of a distributed run draws the same weights (else each its own)
+    num_likelihood_draws: number of draws of the last layer, linear or convolutional, in every pass of a loss, over
+               which the log-likelihood is averaged (§4.2); the rest of the network runs once. For the normal family
+               each example has noise of its own, and the graph does not grow with the number
     """
 
     name = "mc_vi"
@@ -46,12 +51,14 @@ class MonteCarloVI(Method):
     init_std: float = 0.05
     same_draws: bool = False
     family_options: dict[str, Any] = field(default_factory=dict)
+    num_likelihood_draws: int = 1
 
     def __post_init__(self) -> None:
         lookup(FAMILIES, self.family, "family")
         lookup(ESTIMATORS, self.kl, "kl")
         check_options(self.kl, self.kl_options)
         check_num_draws(self.num_kl_draws, "num_kl_draws")
+        check_num_draws(self.num_likelihood_draws, "num_likelihood_draws")
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", prior(self.prior))
         if self.sampling not in SAMPLINGS[:3]:
@@ -82,9 +89,18 @@ class MonteCarloVI(Method):
             num_kl_draws=self.num_kl_draws,
             kl_options=self.kl_options,
             same_draws=self.same_draws,
+            num_likelihood_draws=self.num_likelihood_draws,
             init_std=self.init_std,
             **self.family_options,
         )
         if example is not None:
             posterior.observe(net, example)
         return posterior
+
+    def nll(
+        self, likelihood: Likelihood, output: Any, target: Tensor, sample_weight: Tensor | None, values: bool
+    ) -> Tensor:
+        if self.num_likelihood_draws == 1:
+            return super().nll(likelihood, output, target, sample_weight, values)
+        num = self.num_likelihood_draws
+        return last_layer_nll(likelihood, output, target, sample_weight, values, num_draws=num)

@@ -12,12 +12,12 @@ def no_rule(func: Any, forms: tuple[str, ...]) -> str:
     name = name_of(func)
     if "full" in forms:
         return (
-            f"full covariance propagation has no rule for {name!r}, used in {_calling_module()}: it covers "
+            f"full covariance propagation has no rule for {name!r}, used in {calling_module()}: it covers "
             f"linear and convolutional layers, relu, pooling, batch norm, dropout, flatten and softmax. "
             f"Use covariance='diagonal'"
         )
     return (
-        f"the moments pass has no rule for {name!r}, used in {_calling_module()}. Register one:\n"
+        f"the moments pass has no rule for {name!r}, used in {calling_module()}. Register one:\n"
         f"    @bf.moments.rule({name})\n"
         f"    def my_rule(x, *args):\n"
         f"        return bf.Moments(mean, var)   # from x.mean and x.var"
@@ -26,7 +26,7 @@ def no_rule(func: Any, forms: tuple[str, ...]) -> str:
 
 def no_place(func: Any) -> str:
     return (
-        f"{name_of(func)!r} in {_calling_module()} writes a random value into a tensor that is not random, "
+        f"{name_of(func)!r} in {calling_module()} writes a random value into a tensor that is not random, "
         f"which cannot hold a variance: write it without the trailing underscore"
     )
 
@@ -40,7 +40,7 @@ def name_of(func: Any) -> str:
     return getattr(func, "__qualname__", None) or name
 
 
-def _calling_module() -> str:
+def calling_module() -> str:
     """The innermost nn.Module on the call stack: where in the network an operation stands."""
     if torch.compiler.is_compiling():
         return "compiled code (call the model once without compiling to see the module)"

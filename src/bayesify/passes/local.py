@@ -5,7 +5,7 @@ the linear moment rule at zero input variance. Flipout: one weight draw for the 
 between examples by random signs. Every other use of a weight takes one draw of it, the same for all uses.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -34,12 +34,12 @@ class UsedAgain(RuntimeError):
 
 
 class LocalWeight(StandIn):
-    """Stands in for a weight or bias of a linear operation."""
+    """Stands in for a weight or bias of a linear operation, whose output `sample` makes."""
 
-    def __init__(self, name: str, q: Family, sampling: str, generator: Generator | None) -> None:
+    def __init__(self, name: str, q: Family, sample: "Sample", generator: Generator | None) -> None:
         self.name = name
         self.q = q
-        self.sampling = sampling
+        self.sample = sample
         self.generator = generator
         self.used = False
         self.drawn: Tensor | None = None
@@ -69,21 +69,30 @@ class LocalWeight(StandIn):
         if func in LINEAR_MAPS:
             x, weight, bias, rest = _linear_arguments(*args, **kwargs)
             if isinstance(weight, LocalWeight) and isinstance(x, Tensor):
-                sample = _flipout if weight.sampling == "flipout" else _local
-                return sample(func, x, weight, bias, rest)
+                return weight.sample(func, x, weight, bias, rest)
         args = replace(args, LocalWeight, LocalWeight.draw)
         kwargs = replace(kwargs, LocalWeight, LocalWeight.draw)
         return func(*args, **kwargs)
 
 
-def local_weights(
-    distributions: Mapping[str, Family], local: frozenset[str], sampling: str, generator: Generator | None
+#: (linear operation, its input, weight and bias, its further arguments) -> the layer's output
+Sample = Callable[[Any, Tensor, LocalWeight, Any, Any], Any]
+
+
+def random_weights(
+    distributions: Mapping[str, Family], samples: Mapping[str, Sample], generator: Generator | None
 ) -> dict[str, Any]:
-    """Stand-ins for the names in `local`, one draw for every other weight."""
-    return {
-        name: LocalWeight(name, q, sampling, generator) if name in local else q.rsample(generator=generator)
-        for name, q in distributions.items()
+    """Stand-ins for the names in `samples`, one draw for every other weight."""
+    drawn = {name: q for name, q in distributions.items() if name not in samples}
+    values: dict[str, Any] = {
+        name: LocalWeight(name, distributions[name], sample, generator)
+        for name, sample in samples.items()
+        if name in distributions
     }
+    if drawn:
+        qs = list(drawn.values())
+        values.update(zip(drawn, type(qs[0]).rsample_all(qs, generator), strict=True))
+    return values
 
 
 def _linear_arguments(
@@ -92,21 +101,26 @@ def _linear_arguments(
     return input, weight, bias, (args, kwargs)
 
 
-def _local(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> Tensor:
+def local(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> Tensor:
     """y = E y + √Var y · ε."""
+    mean, std = output_law(func, x, weight, bias, rest)
+    return mean + std * standard_normal(mean.shape, mean, weight.generator)
+
+
+def output_law(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> tuple[Tensor, Tensor]:
+    """Mean and std of the output y; the entries of one example are independent."""
     w = _moments(weight.take())
     b = _moments(bias.take()) if isinstance(bias, LocalWeight) else bias
     mean, var = linear_map(func, x, w, b, *rest[0], **rest[1])
     wide = torch.promote_types(var.dtype, torch.float32)  # the floor is zero in half precision
-    std = var.to(wide).clamp_min(VAR_FLOOR).sqrt().to(mean.dtype)
-    return mean + std * standard_normal(mean.shape, mean, weight.generator)
+    return mean, var.to(wide).clamp_min(VAR_FLOOR).sqrt().to(mean.dtype)
 
 
 def _moments(q: Family) -> Moments:
     return Moments(q.mean, q.variance)
 
 
-def _flipout(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> Tensor:
+def flipout(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> Tensor:
     """y = E w·x + r ∘ (Δw·(s ∘ x)) + E b + t ∘ Δb; r, s, t random signs, one set per example."""
     args, kwargs = rest
     features = 1 if func in CONVOLUTIONS else -1  # the feature dimension of x and y
@@ -134,4 +148,6 @@ def _signs(like: Tensor, features: int, batched: bool, generator: Generator | No
     return random_signs(tuple(n if d in keep else 1 for d, n in enumerate(like.shape)), like, generator)
 
 
-__all__ = ["LOCAL_KINDS", "LocalWeight", "UsedAgain", "local_weights"]
+SAMPLES: dict[str, Sample] = {"local": local, "flipout": flipout}
+
+__all__ = ["LOCAL_KINDS", "SAMPLES", "LocalWeight", "Sample", "UsedAgain", "output_law", "random_weights"]

@@ -10,11 +10,15 @@ from torch import Generator, Tensor, nn
 
 
 class Call(NamedTuple):
-    """One evaluation of a network: its arguments and how to draw."""
+    """One evaluation of a network: its arguments and how to draw.
+
+    for_loss: the output goes to the method's `nll`, so it may be anything that this understands
+    """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     generator: Generator | None = None
+    for_loss: bool = False
 
 
 class Posterior(nn.Module, ABC):

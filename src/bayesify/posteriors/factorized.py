@@ -11,7 +11,8 @@ from torch import Generator, Tensor, nn
 from bayesify.divergences import check_pair, kl_all
 from bayesify.families import Family, RandomTensor
 from bayesify.moments import Moments, replace
-from bayesify.passes.local import LOCAL_KINDS, UsedAgain, local_weights
+from bayesify.passes.last_layer import last_layer, last_output, refusal
+from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, random_weights
 from bayesify.passes.moments import FIRST_ORDER, call_with_moments, carriers
 from bayesify.posteriors.agreement import shared_generator
 from bayesify.posteriors.base import Call, Posterior
@@ -30,7 +31,8 @@ class Factorized(Posterior):
     """q(w) = Π_j q_j(w_j) over the random tensors of a network.
 
     The centre of q_j is the network's own parameter; everything else of q_j is a parameter here, under
-    `q.<name of the parameter>`. `sampling` names the pass that evaluates the network.
+    `q.<name of the parameter>`. `sampling` names the pass that evaluates the network; for a loss the last layer has
+    `num_likelihood_draws` draws in it.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Factorized(Posterior):
         num_kl_draws: int = 1,
         kl_options: Mapping[str, Any] | None = None,
         same_draws: bool = False,
+        num_likelihood_draws: int = 1,
         forms: tuple[str, ...] = FIRST_ORDER,
         **family_options: Any,
     ) -> None:
@@ -55,6 +58,7 @@ class Factorized(Posterior):
         self.num_kl_draws = num_kl_draws
         self.kl_options = {} if kl_options is None else dict(kl_options)
         self.same_draws = same_draws
+        self.num_likelihood_draws = num_likelihood_draws
         self.forms = forms
         self.slots = selection.slots
         self.q = nn.Module()
@@ -67,6 +71,7 @@ class Factorized(Posterior):
         )
         self.repeated: frozenset[str] = frozenset()  # used more than once in a forward, found by watching
         self.unused: tuple[str, ...] = ()
+        self.last_used = ""  # the last random tensor in a forward
         self.watched = False  # the network was seen running: `repeated` and `unused` are known
         self.verified: frozenset[bool] = (
             frozenset()
@@ -84,14 +89,16 @@ class Factorized(Posterior):
             distributions = self.distributions(names)
             if kl_terms is not None:
                 kl_terms.append(self._kl(distributions))
-            return self._values(distributions, call.generator)
+            return self._values(distributions, samples, call.generator)
 
         eager = not torch.compiler.is_compiling()
-        if eager and self.sampling != "draw" and not self.watched and not is_sharded(net):
+        many = call.for_loss and self.num_likelihood_draws > 1
+        if eager and (self.sampling != "draw" or many) and not self.watched and not is_sharded(net):
             self.observe(net, call)
+        samples = self._samples(net, many)
         collected = 0 if kl_terms is None else len(kl_terms)
         function = partial(call_with_moments, forms=self.forms) if self.sampling == "moments" else call_with
-        retry = eager and self.sampling in ("local", "flipout")
+        retry = eager and bool(samples)
         buffers = _clones(net.buffers()) if retry and net.training else []
         try:
             return self._guarded(function, net, values, call)
@@ -189,15 +196,27 @@ class Factorized(Posterior):
             raise RuntimeError(f"{REFUSAL}. Found at weight {watch.checkpointed[0]!r}")
         self.repeated = frozenset(name for name, count in watch.counts.items() if count > 1)
         self.unused = tuple(name for name in self.slots if name not in watch.counts)
+        self.last_used = watch.uses[-1] if watch.uses else ""
         self.watched = True
 
-    def _values(self, distributions: Mapping[str, Family], generator: Generator | None) -> Mapping[str, Any]:
+    def _values(
+        self, distributions: Mapping[str, Family], samples: Mapping[str, Sample], generator: Generator | None
+    ) -> Mapping[str, Any]:
         if self.sampling == "moments":
             return carriers(distributions, self.forms)
-        if self.sampling == "draw":
-            drawn = self.family.rsample_all(list(distributions.values()), generator)
-            return dict(zip(distributions, drawn, strict=True))
-        return local_weights(distributions, self.local - self.repeated, self.sampling, generator)
+        return random_weights(distributions, samples, generator)
+
+    def _samples(self, net: nn.Module, many: bool) -> dict[str, Sample]:
+        """How the outputs of layers are sampled, by weight; weights that are not here are drawn."""
+        once = [name for name in self.slots if name in self.local and name not in self.repeated]
+        samples = dict.fromkeys(once, SAMPLES[self.sampling]) if self.sampling in SAMPLES else {}
+        if many:
+            num = self.num_likelihood_draws
+            if is_sharded(net):
+                raise ValueError(refusal(num, "the network is sharded (FSDP2)", "train it with DDP"))
+            last = last_layer(self.slots, self.last_used, once, num)
+            samples.update(dict.fromkeys(last, partial(last_output, num_draws=num)))
+        return samples
 
     def _kl(self, distributions: Mapping[str, Family]) -> Tensor:
         parts = []

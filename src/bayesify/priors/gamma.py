@@ -9,15 +9,11 @@ from bayesify.features import log, power
 from bayesify.priors.base import Prior, Terms, positive, where_inside
 
 
-class Gamma(Prior):
+class GammaDensity(Prior):
     """p(w) = rate^k w^{k−1} exp(−rate w)/Γ(k), w > 0, k the concentration; entries independent."""
 
-    name = "gamma"
-    about = "Gamma(concentration, rate), w > 0"
-
-    def __init__(self, concentration: float = 1.0, rate: float = 1.0) -> None:
-        self.concentration = positive("concentration", concentration)
-        self.rate = positive("rate", rate)
+    concentration: float
+    rate: float
 
     @property
     def lower(self) -> float:
@@ -32,6 +28,17 @@ class Gamma(Prior):
     @property
     def options(self) -> dict[str, Any]:
         return {"concentration": self.concentration, "rate": self.rate}
+
+
+class Gamma(GammaDensity):
+    """The gamma prior with any concentration."""
+
+    name = "gamma"
+    about = "Gamma(concentration, rate), w > 0"
+
+    def __init__(self, concentration: float = 1.0, rate: float = 1.0) -> None:
+        self.concentration = positive("concentration", concentration)
+        self.rate = positive("rate", rate)
 
 
 def gamma_log_prob(value: Tensor, k: float, rate: float) -> Tensor:

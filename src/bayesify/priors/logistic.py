@@ -19,8 +19,8 @@ class Logistic(Prior):
         self.scale = positive("scale", scale)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        size = ((value - self.loc) / self.scale).abs()
-        return -size - 2 * nn.functional.softplus(-size) - math.log(self.scale)
+        z = (value - self.loc) / self.scale
+        return nn.functional.logsigmoid(z) + nn.functional.logsigmoid(-z) - math.log(self.scale)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -1,0 +1,106 @@
+"""The data term averaged over many draws of the last layer (paper 1, §4.2 and Observation 1 corrected).
+
+Given the input of the last layer its output is u ~ N(mean, std²), entries independent, for normal weights. Then
+
+    normal likelihood   mean (y − u_i)² = (y − ū)² + std² v,   ū = mean + std z/√M,   v = χ²_{M−1}/M
+                        one joint draw of both statistics for any M
+    others              V + (mean − sg(mean)) c₁ + (std − sg(std)) c₂ with V = mean g(u_i), c₁ = mean g′(u_i),
+                        c₂ = mean g′(u_i) ξ_i, g = −log p, as `stream` does for the KL
+
+so that the graph has two numbers per output for every M. Other families average over outputs that are in the graph.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesify.chi_squared import chi_squared
+from bayesify.divergences.statistics import chunk_size
+from bayesify.divergences.stream import slopes_and_value
+from bayesify.families.noise import standard_normal
+from bayesify.likelihoods import Likelihood, Normal
+from bayesify.likelihoods.base import at_least_float32, sum_over_example, weighted_nll
+from bayesify.passes.last_layer import LastOutput, refusal
+
+
+def last_layer_nll(
+    likelihood: Likelihood,
+    output: Any,
+    target: Tensor,
+    sample_weight: Tensor | None = None,
+    values: bool = True,
+    *,
+    num_draws: int,
+) -> Tensor:
+    """Mean negative log-likelihood per example, averaged over draws of `output`: a `LastOutput`, or heads."""
+    heads = tuple(output) if type(output) in (tuple, list) else (output,)
+    if not all(isinstance(head, LastOutput) for head in heads):
+        reason = "the network's output, or a head of it, is not that of the last random layer"
+        raise ValueError(refusal(num_draws, reason, "make one linear layer the last with where="))
+    first = heads[0]
+    parts = [[at_least_float32(part) for part in head.parts] for head in heads]
+    target = likelihood.check(_joined([head[0] for head in parts]), target, values)
+
+    def total(*draws: Tensor) -> Tensor:
+        """Σ over draws, each head (draws, batch, ...), of the mean nll."""
+        n = draws[0].shape[0]
+        output = _joined([draw.flatten(0, 1) for draw in draws])
+        log_prob = likelihood.log_prob(output, target.expand(n, *target.shape).flatten(0, 1))
+        return weighted_nll(log_prob.view(n, -1).sum(0), sample_weight)
+
+    if not first.normal:
+        return total(*(torch.stack(head) for head in parts)) / num_draws
+    means, stds = [head[0] for head in parts], [head[1] for head in parts]
+    if isinstance(likelihood, Normal):
+        log_prob = _normal_log_prob(likelihood, first, means[0], stds[0], target)
+        return weighted_nll(log_prob, sample_weight)
+    if any(parameter.requires_grad for parameter in likelihood.parameters()):
+        # parameters of the likelihood need the graph of every draw
+        return total(*_draws(first, means, stds, num_draws)[0]) / num_draws
+    return _streamed(total, first, means, stds)
+
+
+def _joined(heads: list[Tensor]) -> Any:
+    return heads[0] if len(heads) == 1 else tuple(heads)
+
+
+def _normal_log_prob(
+    likelihood: Normal, output: LastOutput, mean: Tensor, std: Tensor, target: Tensor
+) -> Tensor:
+    """mean log N(y; u_i, σ̂²) from the mean and the variance of the draws: (batch,)."""
+    m = output.num_draws
+    centre = mean + std * standard_normal(tuple(mean.shape), mean, output.generator) / math.sqrt(m)
+    spread = std.square() * chi_squared(m - 1, tuple(mean.shape), mean, output.generator) / m
+    penalty = sum_over_example(spread / (2 * likelihood.std.square()))
+    return likelihood.log_prob(centre, target) - penalty
+
+
+def _streamed(
+    total: Callable[..., Tensor], output: LastOutput, means: list[Tensor], stds: list[Tensor]
+) -> Tensor:
+    """The mean of `total` over draws, by value and first gradient; draws are made and forgotten chunk by chunk."""
+    leaves = [*means, *stds]
+    sums: list[Tensor] = []  # of the value and of the slopes of all leaves
+    with torch.no_grad():
+        size = chunk_size(sum(mean.numel() for mean in means), output.num_draws, means[0].device.type)
+        for start in range(0, output.num_draws, size):
+            draws, noise = _draws(output, means, stds, min(size, output.num_draws - start))
+            slopes, value = slopes_and_value(total, *draws)
+            by_std = [(slope * xi).sum(0) for slope, xi in zip(slopes, noise, strict=True)]
+            parts = [value, *(slope.sum(0) for slope in slopes), *by_std]
+            sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else parts
+    surrogate = sums[0]
+    for leaf, slope in zip(leaves, sums[1:], strict=True):
+        surrogate = surrogate + ((leaf - leaf.detach()) * slope).sum()
+    return surrogate / output.num_draws
+
+
+def _draws(
+    output: LastOutput, means: list[Tensor], stds: list[Tensor], n: int
+) -> tuple[list[Tensor], list[Tensor]]:
+    """n draws of every head, (n, batch, ...), and their noise."""
+    noise = [standard_normal((n, *mean.shape), mean, output.generator) for mean in means]
+    return [mean + std * xi for mean, std, xi in zip(means, stds, noise, strict=True)], noise

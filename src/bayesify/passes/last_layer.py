@@ -1,0 +1,115 @@
+"""Many draws of the last random layer for one pass through the rest of the network (paper 1, §4.2).
+
+The layer's output does not become a tensor but a `LastOutput`, which knows its law given the layer's input. What the
+network does to its output may only move entries: the likelihood of every draw must follow from the layer's output.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from torch import Generator, Tensor
+
+from bayesify.moments import METADATA, StandIn, replace
+from bayesify.moments.carrier import spelled
+from bayesify.moments.missing import calling_module, name_of
+from bayesify.passes.local import LOCAL_KINDS, LocalWeight, output_law
+from bayesify.weights.slots import Slots
+from bayesify.weights.watch import layer_of
+from bayesify.weights.where import kind_of
+
+MOVES = frozenset(
+    spelled(
+        *("reshape", "reshape_as", "view", "view_as", "flatten", "unflatten", "ravel", "contiguous", "clone"),
+        *("squeeze", "unsqueeze", "t", "transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims"),
+        *("__getitem__", "narrow", "select", "chunk", "split", "tensor_split", "unbind"),
+        *("to", "type", "type_as", "float", "double", "half", "bfloat16"),
+    )
+)
+
+
+def refusal(num_draws: int, reason: str, remedy: str) -> str:
+    """The message of every error of this option."""
+    return (
+        f"num_likelihood_draws={num_draws} draws the last layer's output, but {reason}: {remedy}, or average whole "
+        f"passes instead, num_likelihood_draws=1 and model.loss(x, y, num_draws={num_draws})"
+    )
+
+
+class LastOutput(StandIn):
+    """Stands in for the output of the last random layer.
+
+    parts:   (mean, std) of independent normal entries where `normal`; else the outputs of all draws
+    """
+
+    def __init__(
+        self, parts: tuple[Tensor, ...], normal: bool, num_draws: int, generator: Generator | None
+    ) -> None:
+        self.parts = parts
+        self.normal = normal
+        self.num_draws = num_draws
+        self.generator = generator
+
+    def metadata(self) -> Tensor:
+        return self.parts[0]
+
+    def moved(self, parts: tuple[Tensor, ...]) -> "LastOutput":
+        return LastOutput(parts, self.normal, self.num_draws, self.generator)
+
+    @classmethod
+    def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func in METADATA:
+            return func(*replace(args, LastOutput, LastOutput.metadata), **kwargs)
+        if func not in MOVES or not isinstance(args[0], LastOutput):
+            found: list[LastOutput] = []
+            replace((args, kwargs), LastOutput, found.append)
+            reason = f"the network puts it through {name_of(func)!r} in {calling_module()}"
+            remedy = "return the output itself (reshaped, sliced or in another dtype)"
+            raise ValueError(refusal(found[0].num_draws, reason, remedy))
+        output, rest = args[0], replace(args[1:], LastOutput, LastOutput.metadata)
+        results = [func(part, *rest, **kwargs) for part in output.parts]
+        if isinstance(results[0], Tensor):
+            return output.moved(tuple(results))
+        return tuple(output.moved(parts) for parts in zip(*results, strict=True))  # chunk, split, unbind
+
+
+def last_output(
+    func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any, num_draws: int
+) -> LastOutput:
+    """The output of a linear operation under many draws: its law for normal weights, else every draw's output."""
+    if weight.q.gaussian:
+        parts = output_law(func, x, weight, bias, rest)
+        return LastOutput(parts, True, num_draws, weight.generator)
+    weights = weight.take().rsample(num_draws, weight.generator)
+    biases: Any = [bias] * num_draws
+    if isinstance(bias, LocalWeight):
+        biases = bias.take().rsample(num_draws, weight.generator)
+    outputs = [func(x, w, b, *rest[0], **rest[1]) for w, b in zip(weights, biases, strict=True)]
+    return LastOutput(tuple(outputs), False, num_draws, weight.generator)
+
+
+def last_layer(slots: Slots, last_used: str, once: Collection[str], num_draws: int) -> list[str]:
+    """The random tensors of the layer of `last_used`, the last in a forward.
+
+    It must be linear, with a random weight; `once` holds the weights of linear layers that are used once in a forward.
+    """
+    if not last_used:
+        reason = "which layer is the last is not known before the network ran"
+        remedy = "give bayesify(..., example=x), or call the model once before compiling"
+        raise ValueError(refusal(num_draws, reason, remedy))
+    layer = layer_of(last_used)
+    names = [name for name in slots if layer_of(name) == layer]
+    kind = kind_of(slots[last_used][0].module)
+    obstacle = ""
+    if kind not in LOCAL_KINDS:
+        obstacle = f"not of a linear or convolutional layer (kind: {kind})"
+    elif any(name not in once for name in names):
+        obstacle = "of a layer that is tied, parametrized or used more than once in a forward"
+    elif all(slots[name][0].get().dim() == 1 for name in names):
+        obstacle = "of a layer without a random weight of its own"
+    if obstacle:
+        reason = f"the last random parameter that the network uses, {last_used!r}, is {obstacle}"
+        raise ValueError(refusal(num_draws, reason, "choose other random parameters with where="))
+    return names
+
+
+__all__ = ["LastOutput", "last_layer", "last_output", "refusal"]
