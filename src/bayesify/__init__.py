@@ -6,6 +6,7 @@ from bayesify.diagnostics.variance import zero_mean
 from bayesify.divergences import kl
 from bayesify.engine import History, fit, fit_members
 from bayesify.evaluation import evaluate
+from bayesify.exporting import export
 from bayesify.families import family
 from bayesify.graphs import graph_size
 from bayesify.inference import inference_modes
@@ -55,6 +56,7 @@ __all__ = [
     "compress",
     "diagnostics",
     "evaluate",
+    "export",
     "fit",
     "fit_members",
     "family",
