@@ -29,6 +29,7 @@ from bayesify.moments import Moments
 from bayesify.objectives import KLWarmup, Loss
 from bayesify.predictive import Predictive
 from bayesify.priors import prior
+from bayesify.searching import search
 from bayesify.storage import load, save
 from bayesify.weights import where
 
@@ -72,6 +73,7 @@ __all__ = [
     "sample_chains",
     "samplers",
     "save",
+    "search",
     "where",
     "zero_mean",
 ]
