@@ -5,8 +5,9 @@
     python benchmarks/covariance_cost.py --filters 32 --sizes 28 --batch 8
 
 Paper 3 (MNIST, batch 512): full covariance takes about 10 times the time and memory of the plain network (40 GB);
-VDP++ is about 4 times faster and takes a tenth of the memory. The network is one 5×5 convolution with stride 2, pooling
-and a dense layer: a layer of n numbers has n variances and n² covariances, so ratios grow with the size of the images.
+VDP++ is about 4 times faster and takes a tenth of the memory. The network is one 5×5 convolution with stride 2,
+pooling and a dense layer. A layer of n numbers has n variances and n² covariances, those between kernels included (the
+paper's code keeps them within a kernel), so ratios grow with the size of the images.
 Memory on a CPU is what autograd keeps for backward (as `bf.graph_size` counts), on a GPU the peak of the step.
 """
 

@@ -3,6 +3,8 @@
     python benchmarks/steps.py --device cuda
     python benchmarks/steps.py --device cpu --batch 32 --modes eager
     python benchmarks/steps.py --modes eager graphs --methods "mc_vi, draw"
+    python benchmarks/steps.py --methods vdp --net vit_s16 --size 224 --batch 64 --no-predict
+    python benchmarks/steps.py --methods vdp --net lenet --size 28 --batch 512 --device cpu --no-predict
 
 Both sides of a ratio run at the same precision; for each side the best of the modes counts: eager,
 compiled (Inductor), graphs (Inductor, replayed as CUDA graphs).
@@ -29,7 +31,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "vdp": lambda: bf.DensityPropagation(),
     "vdp, first order": lambda: bf.DensityPropagation(activation="first_order"),
     "vdp, one variance per row": lambda: bf.DensityPropagation(variance="row"),
-    "vdp, float32 variances": lambda: bf.DensityPropagation(half_variance=False),
+    "vdp, bfloat16 variances": lambda: bf.DensityPropagation(half_variance=True),
 }
 
 
@@ -136,6 +138,9 @@ def main() -> None:
     modes = ["eager", "compiled", "graphs"]
     parser.add_argument("--modes", nargs="+", choices=modes, default=modes if cuda else modes[:2])
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument(
+        "--predict", action=argparse.BooleanOptionalAction, default=True, help="predictions too"
+    )
     a = parser.parse_args()
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
@@ -144,7 +149,8 @@ def main() -> None:
     x = torch.randn(a.batch, 3, a.size, a.size, device=a.device)
     y = torch.randint(10, (a.batch,), device=a.device)
     time_training(a, net, x, y)
-    time_prediction(a, net, x)
+    if a.predict:
+        time_prediction(a, net, x)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def _drawn(output: Any, generator: Generator | None) -> Any:
 
 def _root(cov: Tensor) -> Tensor:
     """L with L Lᵀ = cov, and with a gradient where cov lacks full rank: its diagonal is raised by a little."""
-    jitter = 1e-5 * cov.detach().diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True).clamp_min(1e-12)
+    jitter = 1e-5 * cov.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True).clamp_min(1e-12)
     return torch.linalg.cholesky(cov + jitter.expand(cov.shape[:-1]).diag_embed())
 
 
