@@ -3,6 +3,8 @@
     python benchmarks/steps.py --device cuda
     python benchmarks/steps.py --device cpu --batch 32 --modes eager
     python benchmarks/steps.py --modes eager graphs --methods "mc_vi, draw"
+    python benchmarks/steps.py --methods vdp --net vit_s16 --size 224 --batch 64 --only training
+    python benchmarks/steps.py --methods vdp --net lenet --size 28 --batch 512 --device cpu --only training
 
 Both sides of a ratio run at the same precision; for each side the best of the modes counts: eager,
 compiled (Inductor), graphs (Inductor, forward and backward replayed as CUDA graphs), captured (Inductor, the whole

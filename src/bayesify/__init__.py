@@ -6,6 +6,7 @@ from bayesify.diagnostics.variance import zero_mean
 from bayesify.divergences import kl
 from bayesify.engine import History, fit, fit_members
 from bayesify.evaluation import evaluate
+from bayesify.exporting import export
 from bayesify.families import family
 from bayesify.graphs import graph_size
 from bayesify.inference import inference_modes
@@ -28,6 +29,7 @@ from bayesify.moments import Moments
 from bayesify.objectives import KLWarmup, Loss
 from bayesify.predictive import Predictive
 from bayesify.priors import prior
+from bayesify.searching import search
 from bayesify.storage import load, save
 from bayesify.weights import where
 
@@ -55,6 +57,7 @@ __all__ = [
     "compress",
     "diagnostics",
     "evaluate",
+    "export",
     "fit",
     "fit_members",
     "family",
@@ -70,6 +73,7 @@ __all__ = [
     "sample_chains",
     "samplers",
     "save",
+    "search",
     "where",
     "zero_mean",
 ]

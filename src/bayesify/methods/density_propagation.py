@@ -15,6 +15,7 @@ from bayesify.priors import Prior, prior
 from bayesify.weights import Selection
 
 ACTIVATIONS = {"exact": ("exact",), "first_order": ()}
+RESIDUALS = {"sum": (), "cross": ("cross",)}
 NORMS = {"full": (), "total": ("total",), "simple": ("simple",)}
 
 
@@ -33,6 +34,8 @@ class DensityPropagation(Method):
     norm:         layer, group and RMS norm: first order, divided by the "total" of both moments, which stays right
                   for large variances; "full" first order around the means; or a "simple" scaling
     variance:     one per "weight"; one per "row" (first dimension: output unit or channel); or "layer", α·mean²
+    residual:     sums x + F(x): "sum" of both variances, or with the "cross" term 2 Cov(x, F(x)), which takes a
+                  backward pass for each number of the sum: for small networks, not compiled
     half_variance: on a GPU, multiply the variances of linear maps in bfloat16: faster, less exact
     init_std:     starting std as a fraction of each tensor's root mean square
     """
@@ -47,6 +50,7 @@ class DensityPropagation(Method):
     activation: str = "exact"
     norm: str = "total"
     variance: str = "weight"
+    residual: str = "sum"
     half_variance: bool = False
     prior: str | Prior = "normal"
     init_std: float = 0.05
@@ -58,6 +62,7 @@ class DensityPropagation(Method):
         lookup(ACTIVATIONS, self.activation, "activation")
         lookup(NORMS, self.norm, "norm")
         lookup(SHARINGS, self.variance, "variance")
+        lookup(RESIDUALS, self.residual, "residual")
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", prior(self.prior))
         for name in ("init_std", "var_floor"):
@@ -70,7 +75,7 @@ class DensityPropagation(Method):
         if self.covariance == "full":
             return ("full",)
         half = ("half",) if self.half_variance else ()
-        return (*ACTIVATIONS[self.activation], *NORMS[self.norm], *half, "")
+        return (*RESIDUALS[self.residual], *ACTIVATIONS[self.activation], *NORMS[self.norm], *half, "")
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
         assert isinstance(self.prior, Prior)

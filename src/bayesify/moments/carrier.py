@@ -55,13 +55,15 @@ RANDOM = (Moments, Simplex, Gaussian)  # what a carrier may hold
 RULES: dict[Any, Callable[..., Any]] = {}
 #: other forms of the rules, looked up before RULES where a carrier asks for them. "exact": exact moments of a normal
 #: input; "total", "simple": normalisation by means and variances, or as a fixed scaling; "half": variances of linear
-#: maps in bfloat16 on a GPU; "full": rules for `Gaussian`, with RULES left out
+#: maps in bfloat16 on a GPU; "cross": sums of operands that depend on each other; "full": rules for
+#: `Gaussian`, with RULES left out
 FORMS: dict[str, dict[Any, Callable[..., Any]]] = {
     "": RULES,
     "exact": {},
     "total": {},
     "simple": {},
     "half": {},
+    "cross": {},
     "full": {},
 }
 INPLACE: set[Any] = set()  # operations whose result is written back into their first argument
@@ -86,7 +88,7 @@ def rule(
     def register(function: Callable) -> Callable:
         for operation in operations:
             if not form:  # a new rule for all forms replaces the special ones
-                for special in ("exact", "total", "simple", "half"):
+                for special in ("exact", "total", "simple", "half", "cross"):
                     FORMS[special].pop(operation, None)
             FORMS[form][operation] = function
             name = getattr(operation, "__name__", "")

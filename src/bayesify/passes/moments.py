@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from bayesify.families import Family
@@ -14,7 +15,14 @@ FIRST_ORDER = ("",)  # forms of the rules: first order everywhere
 
 
 def carriers(distributions: Mapping[str, Family], forms: tuple[str, ...] = FIRST_ORDER) -> dict[str, Carrier]:
-    return {name: Carrier(Moments(q.mean, q.variance), forms) for name, q in distributions.items()}
+    return {name: _carried(Moments(q.mean, q.variance), forms) for name, q in distributions.items()}
+
+
+def _carried(moments: Moments, forms: tuple[str, ...]) -> Carrier:
+    """A carrier; for residual sums with their cross term one whose mean can be differentiated by."""
+    if "cross" in forms and not moments.mean.requires_grad:
+        moments = Moments(moments.mean.detach().requires_grad_(), moments.var)
+    return Carrier(moments, forms)
 
 
 def call_with_moments(
@@ -28,10 +36,18 @@ def call_with_moments(
     """`net(*args)` with moments; a `Moments` in an argument carries variance of its own (sensor noise)."""
 
     def wrapped(value: Any) -> Any:
-        return Carrier(value, forms) if isinstance(value, Moments) else value
+        return _carried(value, forms) if isinstance(value, Moments) else value
 
     args = pytree.tree_map(wrapped, args, is_leaf=_is_moments)
     kwargs = pytree.tree_map(wrapped, dict(kwargs), is_leaf=_is_moments)
+    if "cross" not in forms or torch.is_grad_enabled():
+        return _called(net, slots, values, args, kwargs)
+    with torch.enable_grad():  # the cross term of residual sums takes derivatives
+        output = _called(net, slots, values, args, kwargs)
+    return pytree.tree_map(Tensor.detach, output)
+
+
+def _called(net: nn.Module, slots: Slots, values: Any, args: Any, kwargs: Any) -> Any:
     with CarrierMode():
         output = call_with(net, slots, values, args, kwargs)
     return pytree.tree_map(unwrap, output)

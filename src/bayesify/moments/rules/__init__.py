@@ -12,7 +12,7 @@ from bayesify.moments.rules import (
     softmax,
 )
 
-from bayesify.moments.rules import attention, covariance, dropout, exact, interpolate  # isort: skip
+from bayesify.moments.rules import attention, covariance, dropout, exact, interpolate, residual  # isort: skip
 
 __all__ = [
     "activation",
@@ -27,6 +27,7 @@ __all__ = [
     "norm",
     "pool",
     "product",
+    "residual",
     "shape",
     "softmax",
 ]

@@ -19,6 +19,8 @@ MAX_GIGABYTES = 4.0  # the largest covariance of one layer; raise it where there
 
 
 def check_size(batch: int, n: int, like: Tensor) -> None:
+    if torch.compiler.is_exporting():  # the batch size is not known yet
+        return
     gigabytes = batch * n * n * like.element_size() / 2**30
     if gigabytes > MAX_GIGABYTES:
         raise MemoryError(
@@ -32,7 +34,7 @@ def both_sides(operation: Any, x: Gaussian) -> Tensor:
     """M Cov Mᵀ for the linear map M = operation, applied to the rows and then to the columns."""
     shape = x.mean.shape[1:]
     half = operation(x.cov.reshape(-1, *shape)).flatten(1).unflatten(0, x.cov.shape[:2])  # (batch, n, m)
-    check_size(len(half), half.shape[2], half)
+    check_size(half.shape[0], half.shape[2], half)
     whole = operation(half.mT.reshape(-1, *shape)).flatten(1)
     return whole.unflatten(0, (half.shape[0], half.shape[2]))  # (batch, m, m)
 
@@ -50,7 +52,7 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Gaussian:
             f"full covariance takes inputs (batch, features) to linear layers, not {tuple(mean.shape)}"
         )
     y = F.linear(mean, w, b)
-    check_size(len(y), y.shape[1], y)
+    check_size(y.shape[0], y.shape[1], y)
     diagonal = torch.zeros_like(y)
     if w_var is not None:
         second = mean.square() if cov is None else mean.square() + x.var

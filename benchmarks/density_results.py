@@ -1,0 +1,398 @@
+"""Density propagation on MNIST and CIFAR-10: the results of paper 3 beside its figures.
+
+    python benchmarks/density_results.py --data-root DATA --rows mnist --seeds 0 1 2 3 4 --out mnist.json
+    python benchmarks/density_results.py --data-root DATA --rows small --methods vdp_full --seeds 0 --out full_0.json
+    python benchmarks/density_results.py --table mnist.json full_*.json
+    python benchmarks/density_results.py --data-root DATA --num-train 500 --num-test 200 --epochs 1   (does it run?)
+
+A run is one (row, method, seed); its record is added to --out as soon as it is there. Runs are independent: start
+them as processes with files of their own, and let --table merge the files and test what differs.
+
+| row | network | methods |
+|---|---|---|
+| mnist | LeNet (20-50-500) | deterministic, bbb, vdp++ |
+| small | two convolutions, 8 and 16 filters, 18,474 weights: full covariance fits | the same and vdp_full |
+| cifar10 | ResNet-18 | deterministic, vdp++ |
+| vit | ViT, patch 4, width 192, 6 blocks, on CIFAR-10 | deterministic, vdp++ |
+
+deterministic is bf.Point, bbb (Bayes by backprop) bf.MonteCarloVI with normal weights, vdp++ bf.DensityPropagation,
+vdp_full the same with full covariance. All train by Adam with one learning rate and schedule per row; priors are
+N(0, 1/fan-in). Noise at a signal-to-noise ratio is added to images in 0 … 1, power per image, nothing clipped.
+Pruning sets the weights with the smallest |mean| of the whole network to zero, without training again. Infidelity:
+noise of std 0.1; sensitivity: changes up to 0.02; of the gradient of the predicted class's probability, in
+normalised units.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+import bayesify as bf
+from bayesify import compress, explain, statistics
+from bayesify.corruptions import add_noise
+from bayesify.data import DataSet, Loader, Split, load
+from bayesify.methods import Method
+from bayesify.nets import make
+from timing import table
+
+SNR_DB = (30, 20, 15, 10, 6, 3, 0, -3, -6)
+SHARES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
+ALPHA = 0.01  # the level of the paper's tests
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network on one data set: how it is trained, by which methods, and what the paper found."""
+
+    data: str
+    net: Callable[[DataSet], nn.Module]
+    methods: tuple[str, ...]
+    epochs: int
+    batch: int
+    lr: float
+    kl_weight: float
+    schedule: str = "cosine"
+    augment: str = "none"
+    paper: str = ""
+
+
+def named(name: str, **options: Any) -> Callable[[DataSet], nn.Module]:
+    return lambda data: make(
+        name, num_outputs=data.num_outputs, input_shape=tuple(data.input_shape), **options
+    )
+
+
+def small_net(data: DataSet) -> nn.Module:
+    """At most 1,152 numbers in a layer: a full covariance is 5 MB for an example."""
+    return nn.Sequential(
+        *(nn.Conv2d(data.input_shape[0], 8, 5, stride=2), nn.ReLU(), nn.MaxPool2d(2)),  # (8, 6, 6)
+        *(nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Flatten()),  # 256
+        *(nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, data.num_outputs)),
+    )
+
+
+MNIST_CLAIMS = (
+    "paper: no accuracy differs (ANOVA p > .01); at −6 dB every Bayesian network is better than the deterministic\n"
+    "one (p < .01); vdp keeps its accuracy with more than 90 % pruned; variance grows with the noise, in the same\n"
+    "order for vdp and vdp++; infidelity is smallest for vdp++, sensitivity slightly smaller for the deterministic"
+)
+THREE = ("deterministic", "bbb", "vdp++")
+ROWS = {
+    "mnist": Row("mnist", named("lenet"), THREE, 20, 128, 1e-3, 1.0, paper=MNIST_CLAIMS),
+    "small": Row("mnist", small_net, (*THREE, "vdp_full"), 6, 100, 2e-3, 1.0, paper=MNIST_CLAIMS),
+    "cifar10": Row(
+        *("cifar10", named("resnet18"), ("deterministic", "vdp++"), 30, 128, 1e-3, 0.1),
+        augment="crop_flip",
+        paper="paper: ResNet-18, accuracy does not differ (p > .01)",
+    ),
+    "vit": Row(
+        *("cifar10", named("vit_small_patch4", dim=192, heads=3, depth=6), ("deterministic", "vdp++")),
+        *(60, 128, 1e-3, 0.1),
+        schedule="onecycle",
+        augment="crop_flip",
+        paper="paper: ViT-S/16 on ImageNet, 45 % top-1, of the regime of Beyer et al.; nothing on CIFAR-10",
+    ),
+}
+
+
+def method(name: str, kl_weight: float) -> Method:
+    options: dict[str, Any] = {"prior": bf.prior("fan_in", bias_std=0.1), "kl_weight": kl_weight}
+    return {
+        "deterministic": lambda: bf.Point(),
+        "bbb": lambda: bf.MonteCarloVI(**options),
+        "vdp++": lambda: bf.DensityPropagation(**options),
+        "vdp_full": lambda: bf.DensityPropagation(covariance="full", **options),
+    }[name]()
+
+
+# -- one run ----------------------------------------------------------------------------------------------
+
+
+class Run:
+    """Data, network and measurements of one (row, method, seed)."""
+
+    def __init__(self, a: argparse.Namespace, row: Row, name: str, seed: int) -> None:
+        self.a, self.row, self.name, self.seed = a, row, name, seed
+        self.data = load(row.data, a.data_root)
+        self.train = first(self.data.train, a.num_train)
+        self.test = first(self.data.test, a.num_test)
+        torch.manual_seed(seed)
+        net = row.net(self.data).to(a.device)
+        chosen = method(name, row.kl_weight)
+        self.model = bf.bayesify(net, chosen, num_data=len(self.train))
+        self.eval_batch = 100 if name == "vdp_full" else 500
+
+    def record(self, row_name: str) -> Record:
+        start = time.perf_counter()
+        self.fit()
+        seconds = time.perf_counter() - start
+        return {
+            "row": row_name,
+            "method": self.name,
+            "seed": self.seed,
+            "epochs": self.row.epochs,
+            "num_train": len(self.train),
+            "kl_weight": self.row.kl_weight,
+            "seconds": round(seconds, 1),
+            **self.measured(),
+        }
+
+    def fit(self) -> None:
+        """Batches of one size, so that compiled code is compiled once."""
+        row = self.row
+        options = {"normalise": self.data.normalisation, "augment": row.augment, "device": self.a.device}
+        batch = min(row.batch, len(self.train))
+        loader = Loader(self.train, batch, shuffle=True, drop_last=True, seed=self.seed, **options)
+        bf.fit(
+            self.model,
+            loader,
+            epochs=row.epochs,
+            lr=row.lr,
+            schedule=row.schedule,
+            kl_warmup=row.epochs / 4,
+            seed=self.seed,
+            accelerator="cuda" if self.a.device.startswith("cuda") else "cpu",
+            precision=self.a.precision,
+            compile=False if self.name == "vdp_full" else self.a.compile,
+            progress=False,
+        )
+
+    def measured(self) -> Record:
+        loader = Loader(self.test, self.eval_batch, normalise=self.data.normalisation, device=self.a.device)
+        metrics = bf.evaluate(self.model, loader, self.a.num_draws, generator=self.generator())
+        found: Record = {key: metrics[key] for key in ("accuracy", "nll", "ece")}
+        found["noise"] = [[snr, *self.noisy(snr)] for snr in SNR_DB]
+        if self.row.data == "mnist":
+            found["pruning"] = [list(point) for point in self.pruning(loader)]
+        return found | self.explained()
+
+    def noisy(self, snr_db: float) -> tuple[float, float]:
+        """Accuracy and mean variance of the predicted class's probability."""
+        right, variance, draws = 0, 0.0, self.generator()
+        noise = self.generator()
+        for x, y in self.images():
+            prediction = self.model.predict(
+                self.normalised(add_noise(x, snr_db, noise)), self.a.num_draws, generator=draws
+            )
+            right += int((prediction.label == y).sum())
+            variance += float(prediction.variance.gather(1, prediction.label[:, None]).sum())
+        return right / len(self.test), variance / len(self.test)
+
+    def pruning(self, loader: Loader) -> list[compress.Pruned]:
+        def accuracy(pruned: Any) -> float:
+            draws = self.a.num_draws
+            return bf.evaluate(pruned, loader, draws, generator=self.generator())["accuracy"]
+
+        return compress.pruning_curve(self.model, accuracy, SHARES)
+
+    def explained(self) -> Record:
+        """Infidelity (as it is, and with the map at its best scale) and sensitivity-max of the saliency map."""
+        sums = {"infidelity": 0.0, "infidelity_scaled": 0.0, "sensitivity": 0.0}
+        count, draws = 0, 5
+        for x, _ in self.images():
+            part = self.normalised(x[: self.a.num_explained - count])
+            label = self.model.predict(part, self.a.num_draws, generator=self.generator()).label
+            score = explain.probability_of(self.model, label, draws, self.seed)
+            explained = explain.saliency(score, part)
+            for key, scaled in (("infidelity", False), ("infidelity_scaled", True)):
+                each = explain.infidelity(score, part, explained, 10, 0.1, self.generator(), normalise=scaled)
+                sums[key] += float(each.sum())
+            moved = explain.sensitivity(
+                lambda z, score=score: explain.saliency(score, z), part, 5, 0.02, self.generator()
+            )
+            sums["sensitivity"] += float(moved.sum())
+            count += len(part)
+            if count >= self.a.num_explained:
+                break
+        return {key: value / count for key, value in sums.items()}
+
+    def images(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Test images in 0 … 1 on the device."""
+        return iter(Loader(self.test, self.eval_batch, device=self.a.device))
+
+    def normalised(self, images: Tensor) -> Tensor:
+        return self.data.normalisation.inputs(images)
+
+    def generator(self) -> Generator:
+        return Generator(self.a.device).manual_seed(self.seed)
+
+
+def first(split: Split, num: int | None) -> Split:
+    return split if num is None else split.take(torch.arange(min(num, len(split))))
+
+
+# -- the table --------------------------------------------------------------------------------------------
+
+
+def print_table(files: list[str]) -> None:
+    records = {(r["row"], r["method"], r["seed"]): r for f in files for r in json.loads(Path(f).read_text())}
+    for name, row in ROWS.items():
+        methods = {m: [r for key, r in records.items() if key[:2] == (name, m)] for m in row.methods}
+        present = {m: sorted(found, key=lambda r: r["seed"]) for m, found in methods.items() if found}
+        if present:
+            print_row(name, row, present)
+
+
+def print_row(name: str, row: Row, runs: dict[str, list[Record]]) -> None:
+    rows = []
+    for m, found in runs.items():
+        cells = [str(statistics.mean([100 * r["accuracy"] for r in found]))]
+        cells += [str(statistics.mean([r[key] for r in found])) for key in ("nll", "ece")]
+        cells += [str(statistics.mean([100 * at(r["noise"], -6)[1] for r in found]))]
+        cells += [f"{sum(r[key] for r in found) / len(found):.2e}" for key in EXPLAINED]
+        rows.append([m, *cells, f"{sum(r['seconds'] for r in found) / len(found):.0f}"])
+    header = ["", "accuracy %", "nll", "ece", "at −6 dB %", *EXPLAINED, "seconds"]
+    some = next(iter(runs.values()))[0]
+    kl = {r["kl_weight"] for m, found in runs.items() for r in found if m != "deterministic"}
+    weight = ", ".join(f"{w:g}" for w in sorted(kl))
+    table(
+        f"{name}: {some['num_train']:,} examples, {some['epochs']} epochs, KL weight {weight}", rows, header
+    )
+    print_curves(runs)
+    print_tests(runs)
+    print(row.paper)
+
+
+EXPLAINED = ("infidelity", "infidelity_scaled", "sensitivity")
+
+
+def at(curve: list[list[float]], place: float) -> list[float]:
+    return next(point for point in curve if point[0] == place)
+
+
+def average(found: list[Record], curve: str, place: float, column: int) -> float:
+    return sum(at(r[curve], place)[column] for r in found) / len(found)
+
+
+def print_curves(runs: dict[str, list[Record]]) -> None:
+    rows = [
+        [f"{m}, accuracy %", *(f"{100 * average(f, 'noise', s, 1):.2f}" for s in SNR_DB)]
+        for m, f in runs.items()
+    ]
+    rows += [
+        [f"{m}, variance", *(f"{average(f, 'noise', s, 2):.1e}" for s in SNR_DB)] for m, f in runs.items()
+    ]
+    table("noise", rows, ["SNR dB", *(str(s) for s in SNR_DB)])
+    pruned = {m: [r for r in found if "pruning" in r] for m, found in runs.items()}
+    rows = [
+        [m, *(f"{100 * average(f, 'pruning', s, 1):.2f}" for s in SHARES)] for m, f in pruned.items() if f
+    ]
+    if rows:
+        table("accuracy % against the share of weights pruned", rows, ["", *(f"{s:.0%}" for s in SHARES)])
+
+
+def print_tests(runs: dict[str, list[Record]]) -> None:
+    """What the paper tests, at its level; methods need two runs each, pairs of the same seeds."""
+    print(f"\ntests (level {ALPHA:g}):")
+    several = {m: found for m, found in runs.items() if len(found) > 1}
+    if len(several) > 1:
+        evidence = statistics.anova(*([r["accuracy"] for r in found] for found in several.values()))
+        print(f"  accuracy, ANOVA of {', '.join(several)}: {said(evidence)}")
+    for m in several:
+        if m != "deterministic" and "deterministic" in several:
+            pairs = paired(several["deterministic"], several[m], lambda r: at(r["noise"], -6)[1])
+            if len(pairs[0]) > 1:
+                better = "better" if sum(pairs[1]) > sum(pairs[0]) else "worse"
+                print(
+                    f"  at −6 dB, {m} is {better} than deterministic: {said(statistics.paired_t_test(*pairs))}"
+                )
+        if all("pruning" in r for r in several[m]):
+            print(f"  {m}: {most_pruned(several[m])}")
+    measured = {
+        m: [average(f, "noise", s, 2) for s in SNR_DB] for m, f in runs.items() if m != "deterministic"
+    }
+    names = list(measured)
+    for m, values in measured.items():
+        evidence = statistics.spearman([-s for s in SNR_DB], values)
+        print(f"  variance of {m} against noise: Spearman {evidence.statistic:.3f}, p = {evidence.p:.2g}")
+    for i, a in enumerate(names):
+        for b in names[i + 1 :]:
+            evidence = statistics.spearman(measured[a], measured[b])
+            print(
+                f"  variance of {a} and {b} over the noise: Spearman {evidence.statistic:.3f}, p = {evidence.p:.2g}"
+            )
+
+
+def most_pruned(found: list[Record]) -> str:
+    """The largest share up to which no accuracy is significantly below that of all weights."""
+    kept, whole = 0.0, [at(r["pruning"], 0.0)[1] for r in found]
+    for share in SHARES[1:]:
+        pruned = [at(r["pruning"], share)[1] for r in found]
+        evidence = statistics.paired_t_test(whole, pruned)
+        if evidence.statistic > 0 and evidence.p < ALPHA:
+            break
+        kept = share
+    return f"{kept:.0%} pruned without a significant loss"
+
+
+def paired(
+    first_runs: list[Record], second: list[Record], value: Callable[[Record], float]
+) -> tuple[list[float], list[float]]:
+    """Values of runs with the same seed."""
+    a, b = ({r["seed"]: value(r) for r in found} for found in (first_runs, second))
+    seeds = sorted(a.keys() & b.keys())
+    return [a[s] for s in seeds], [b[s] for s in seeds]
+
+
+def said(evidence: statistics.Evidence) -> str:
+    word = "differ" if evidence.p < ALPHA else "no difference shown"
+    return f"p = {evidence.p:.2g} ({word})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data-root", help="a folder that holds MNIST and CIFAR-10")
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=["mnist"])
+    parser.add_argument("--methods", nargs="+", choices=[*THREE, "vdp_full"], help="all of the row")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--epochs", type=int, help="instead of the row's own")
+    parser.add_argument("--batch", type=int, help="instead of the row's own")
+    parser.add_argument("--lr", type=float, help="instead of the row's own")
+    parser.add_argument("--kl-weight", type=float, help="instead of the row's own")
+    parser.add_argument("--num-train", type=int, help="only so many training examples")
+    parser.add_argument("--num-test", type=int, help="only so many test examples")
+    parser.add_argument("--num-draws", type=int, default=20)
+    parser.add_argument(
+        "--num-explained", type=int, default=500, help="images whose saliency maps are measured"
+    )
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--precision", choices=["32-true", "bf16-mixed"], default="32-true")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default="auto")
+    parser.add_argument("--out", default="density_results.json", help="records are added to it")
+    parser.add_argument(
+        "--table", nargs="+", metavar="FILE", help="print what these files hold; train nothing"
+    )
+    a = parser.parse_args()
+    if a.table:
+        print_table(a.table)
+        return
+    if a.data_root is None:
+        parser.error("--data-root is missing: the folder that holds MNIST and CIFAR-10")
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    changes = {k: getattr(a, k) for k in ("epochs", "batch", "lr", "kl_weight") if getattr(a, k) is not None}
+    for name in a.rows:
+        row = replace(ROWS[name], **changes)
+        for m in row.methods if a.methods is None else a.methods:
+            for seed in a.seeds:
+                record = Run(a, row, m, seed).record(name)
+                out = Path(a.out)
+                records = json.loads(out.read_text()) if out.exists() else []
+                out.write_text(json.dumps([*records, record], indent=1))
+                brief = {k: v for k, v in record.items() if k not in ("noise", "pruning")}
+                print(json.dumps(brief), flush=True)
+    print_table([a.out])
+
+
+if __name__ == "__main__":
+    main()

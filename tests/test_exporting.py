@@ -1,0 +1,105 @@
+"""bf.export: programs with two outputs that need no bayesify."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bayesify as bf
+from bayesify.nets import make
+
+needs_onnx = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")),
+    reason="onnx, onnxscript and onnxruntime are not installed",
+)
+NETS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "lenet_small": ((1, 28, 28), {}),
+    "resnet20": ((3, 16, 16), {}),
+    "vit_small_patch4": ((3, 16, 16), {"dim": 32, "depth": 2, "heads": 4}),
+}
+
+
+def propagated(name: str, **options: Any) -> tuple[bf.BayesianModule, Tensor]:
+    shape, net_options = NETS[name]
+    torch.manual_seed(0)
+    net = make(name, num_outputs=5, input_shape=shape, **net_options)
+    return bf.bayesify(net, bf.DensityPropagation(init_std=0.2, **options)).eval(), torch.randn(5, *shape)
+
+
+def check(found: Any, model: bf.BayesianModule, x: Any) -> None:
+    with torch.no_grad():
+        expected = model(x)
+    for ours, theirs in zip(expected, found, strict=True):
+        torch.testing.assert_close(torch.as_tensor(theirs), ours, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "batch"), [("lenet_small", 1), ("resnet20", 2), ("vit_small_patch4", 2)])
+def test_a_program_gives_mean_and_variance_for_any_batch(name: str, batch: int, tmp_path: Path) -> None:
+    model, x = propagated(name)
+    model.train()
+    bf.export(model, x[:batch], tmp_path / "model.pt2")
+    assert model.training
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    check(loaded(x), model.eval(), x)
+
+
+def test_full_covariance_has_the_covariance_as_second_output(tmp_path: Path) -> None:
+    model = bf.bayesify(
+        nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), bf.DensityPropagation(covariance="full")
+    )
+    x = torch.randn(4, 3)
+    program = bf.export(model, x, tmp_path / "model.pt2")
+    check(program.module()(x), model, x)
+
+
+def test_noise_in_the_input_is_a_second_input(tmp_path: Path) -> None:
+    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation())
+    x = bf.Moments(torch.randn(4, 3), torch.rand(4, 3))
+    program = bf.export(model, x, tmp_path / "model.pt2")
+    with torch.no_grad():
+        expected = model(x)
+    torch.testing.assert_close(program.module()(*x)[1], expected.var)
+
+
+def test_a_network_that_takes_keywords(tmp_path: Path) -> None:
+    class Named(nn.Linear):
+        def forward(self, input: Tensor, offset: Tensor) -> Tensor:
+            return super().forward(input) + offset
+
+    model = bf.bayesify(Named(3, 2), bf.DensityPropagation())
+    x = {"input": torch.randn(4, 3), "offset": torch.randn(4, 2)}
+    program = bf.export(model, x, tmp_path / "model.pt2")
+    check(program.module()(*x.values()), model, x)
+
+
+@needs_onnx
+@pytest.mark.parametrize("name", NETS)
+def test_onnx_gives_the_same_mean_and_variance(name: str, tmp_path: Path) -> None:
+    import onnxruntime
+
+    model, x = propagated(name)
+    bf.export(model, x[:2], tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    check(session.run(["output_mean", "output_var"], {"x": x.numpy()}), model, x)
+
+
+def test_onnx_without_its_packages_says_what_to_install(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation())
+    with pytest.raises(ImportError, match="pip install onnx onnxscript"):
+        bf.export(model, torch.randn(2, 3), tmp_path / "model.onnx")
+
+
+def test_another_suffix_is_refused(tmp_path: Path) -> None:
+    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation())
+    with pytest.raises(ValueError, match="must end in .pt2 or .onnx"):
+        bf.export(model, torch.randn(2, 3), tmp_path / "model.pb")
+
+
+def test_a_method_that_draws_is_refused(tmp_path: Path) -> None:
+    model = bf.bayesify(nn.Linear(3, 2), bf.MonteCarloVI())
+    with pytest.raises(ValueError, match="mean_net"):
+        bf.export(model, torch.randn(2, 3), tmp_path / "model.pt2")

@@ -1,0 +1,87 @@
+"""bf.search: settings ranked by validation."""
+
+import builtins
+import importlib.util
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import bayesify as bf
+
+
+def loaders() -> tuple[DataLoader, DataLoader]:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(200) % 2
+    x = torch.randn(200, 2, generator=generator) + 3 * y[:, None]
+    part = TensorDataset(x, y)
+    return DataLoader(part, 50), DataLoader(part, 200)
+
+
+def propagated(kl_weight: float, var_floor: float = 1e-3) -> bf.BayesianModule:
+    return bf.bayesify(nn.Linear(2, 2), bf.DensityPropagation(kl_weight=kl_weight, var_floor=var_floor))
+
+
+OPTIONS: dict[str, Any] = {"epochs": 5, "lr": 0.1, "accelerator": "cpu"}
+
+
+def test_the_best_of_a_grid_comes_first() -> None:
+    """A KL weight of 1e6 pins the weights to the prior: nll log 2 or more, against a line that separates the blobs."""
+    train, val = loaders()
+    grid = {"kl_weight": (1e6, 0.1), "var_floor": (1e-3, 1e-2)}
+    trials = bf.search(propagated, train, val, grid, **OPTIONS)
+    assert len(trials) == 4
+    assert [t.settings["kl_weight"] for t in trials] == [0.1, 0.1, 1e6, 1e6]
+    assert trials[0].value == trials[0].metrics["nll"] < math.log(2) < trials[-1].value + 0.05
+    most = bf.search(propagated, train, val, {"kl_weight": (1e6, 0.1)}, metric="accuracy", **OPTIONS)
+    assert most[0].settings == {"kl_weight": 0.1} and most[0].value >= most[1].value
+
+
+def test_trials_differ_by_their_settings_alone() -> None:
+    train, val = loaders()
+    first, second = bf.search(propagated, train, val, {"kl_weight": (0.1, 0.1)}, **OPTIONS)
+    assert first.metrics["accuracy"] == second.metrics["accuracy"]
+
+
+def test_a_run_that_is_not_finite_is_last() -> None:
+    def make(kl_weight: float) -> bf.BayesianModule:
+        model = propagated(kl_weight)
+        if kl_weight > 1:
+            nn.init.constant_(model.net.weight, 1e30)  # type: ignore[arg-type]
+        return model
+
+    train, val = loaders()
+    trials = bf.search(make, train, val, {"kl_weight": (2.0, 0.1)}, **OPTIONS)
+    assert [t.value < math.inf for t in trials] == [True, False]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="optuna is not installed")
+def test_optuna_stays_between_the_ends() -> None:
+    train, val = loaders()
+    trials = bf.search(propagated, train, val, {"kl_weight": (0.01, 10.0)}, num_trials=4, **OPTIONS)
+    assert len(trials) == 4
+    assert all(0.01 <= t.settings["kl_weight"] <= 10 for t in trials)
+    assert [t.value for t in trials] == sorted(t.value for t in trials)
+
+
+def test_without_optuna_the_grid_is_named_as_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any) -> Any:
+        if name == "optuna":
+            raise ImportError(name)
+        return real(name, *args)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match="pip install optuna, or leave it out"):
+        bf.search(propagated, *loaders(), {"kl_weight": (0.1, 1.0)}, num_trials=2, **OPTIONS)
+
+
+def test_wrong_settings_are_named() -> None:
+    with pytest.raises(ValueError, match="at least one value"):
+        bf.search(propagated, *loaders(), {"kl_weight": ()}, **OPTIONS)
+    with pytest.raises(ValueError, match="metric='f1' is not measured"):
+        bf.search(propagated, *loaders(), {"kl_weight": (0.1,)}, metric="f1", **OPTIONS)
