@@ -1,12 +1,12 @@
-"""UCI regression with samplers against MAP and variational inference: RMSE and log-likelihood over the standard splits.
+"""UCI regression with samplers against MAP and variational inference: RMSE and log-likelihood, standard splits.
 
     python benchmarks/uci_samplers.py --data-root DATA                       # 10 splits, 15 minutes of one core
     python benchmarks/uci_samplers.py --data-root DATA --data yacht --splits 2 --epochs 100
 
 One hidden layer of 50 ReLU units, standardised inputs and targets, standard normal prior on every weight, one noise
 level that all methods learn (the samplers at temperature 0), batches of 100. MAP and VI: Adam, cosine schedule.
-A chain starts from the MAP estimate with mass, noise and thermostat rate by `bf.diagnostics.suggest` from the curvature
-there; SGLD's step is the square of theirs, h²/m, so that all move alike. The first third is burn-in, 100 draws are kept.
+A chain starts from the MAP estimate with mass and thermostat rate by `bf.diagnostics.suggest` from the curvature
+there; SGLD's step is h²/m of theirs: the same curvature limits both. The first third is burn-in, 100 draws are kept.
 Both scores are in original units; the log-likelihood is log 1/S Σ_s N(y; f_s, σ²), mean per example.
 """
 
