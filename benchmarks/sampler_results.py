@@ -6,8 +6,10 @@
 
 Rows: "sgd" (ResNet++, the sampler's own posterior as the loss: MAP), "sgd_bn" (ResNet-20 with batch norm, weight
 decay 5e-4), "atmc" and "sgnht" at temperature 1, "atmc_cold" and "sgnht_cold" at --cold. Both optimisers: momentum
-0.9, cosine schedule over all epochs. Samplers as in the paper: h₀ = 1e-3, c = 0.001/h₀, m = (0.0003/h₀)⁻² for 50,000
-examples, the step size in cycles, a draw at the end of each after the burn-in. Random crops and flips for all rows.
+0.9, cosine schedule over all epochs. The samplers' largest step is like that of the SGD row: momentum 0.9 and
+h₀² num_data / m = 0.05, which sets the mass; no weight moves faster than 3.3 times its mean thermal speed, as in the
+paper (whose 0.0045 is for 1000 epochs). The step size goes in cycles, a draw is kept at the end of each after the
+burn-in. Random crops and flips for all rows.
 "single" is the mean over the draws of each one's own score, "predictive" the score of their average.
 Paper: ResNet-56, 32 filters, 1000 epochs, cycles of 50, burn-in 150.
 """
@@ -32,7 +34,8 @@ from bayesify.samplers.schedules import Cyclic
 from timing import table
 
 BINS = 8
-SPEED, MAX_SPEED = 3e-4, 1e-3  # of a weight in a full step: root mean square and largest, for 50,000 examples
+STEP = 1e-3  # h₀; only h₀² num_data / m matters
+FASTEST = 1e-3 / 3e-4  # largest speed of a weight over the root mean square (paper 4, section 5)
 PAPER = {  # accuracy in %, NLL
     "sgd": {"single": (91.5, 0.370)},
     "sgd_bn": {"single": (94.4, 0.243)},
@@ -111,7 +114,7 @@ def curve(probs: Tensor, target: Tensor) -> Record:
 
 
 def sgd(r: Run) -> Record:
-    optimizer = partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+    optimizer = partial(torch.optim.SGD, lr=r.a.lr, momentum=0.9)
     model = r.model("resnetpp20", bf.Point(prior="weight_norm"))
     return r.fit(model, optimizer=optimizer, schedule="cosine")
 
@@ -124,18 +127,18 @@ def sgd_bn(r: Run) -> Record:
 def sampled(sampler: str, cold: bool) -> Callable[[Run], Record]:
     def run(r: Run) -> Record:
         cycle = r.a.cycle * len(r.train)
-        share = r.num_train / 50_000
+        mass = STEP**2 * r.num_train / r.a.lr
         method = bf.ThermostatMCMC(
             sampler=sampler,
             prior="weight_norm",
-            mass=share * (r.a.lr / SPEED) ** 2,
-            max_speed=MAX_SPEED / r.a.lr / share**0.5,
+            mass=mass,
+            max_speed=FASTEST / mass**0.5,
             thermostat_rate=r.a.thermostat_rate,
             temperature=r.a.cold if cold else 1.0,
             burn_in=int(r.a.burn_in * r.a.epochs * len(r.train)),
             cycle=cycle,
         )
-        record = r.fit(r.model("resnetpp20", method), lr=r.a.lr, schedule=Cyclic(cycle))
+        record = r.fit(r.model("resnetpp20", method), lr=STEP, schedule=Cyclic(cycle))
         return {**record, "options": str(method)}
 
     return run
@@ -192,7 +195,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--cycle", type=int, default=5, help="epochs of a cycle of the samplers' step size")
     parser.add_argument("--burn-in", type=float, default=0.3, help="share of the run")
-    parser.add_argument("--lr", type=float, default=1e-3, help="h₀ of the samplers")
+    parser.add_argument(
+        "--lr", type=float, default=0.05, help="of SGD without batch norm and of the samplers"
+    )
     parser.add_argument("--cold", type=float, default=0.1, help="temperature of the cold rows")
     parser.add_argument("--thermostat-rate", type=float, help="κ (left out: the library's)")
     parser.add_argument("--batch", type=int, default=128)
