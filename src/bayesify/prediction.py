@@ -93,11 +93,11 @@ def outputs(
         return
     chunk = _chunk(model, call, num_draws, batched, compile)
     if compile:
-        for start in range(0, num_draws, chunk):
-            result = _compiled(model, member, min(chunk, num_draws - start))(call.args, dict(call.kwargs))
-            yield pytree.tree_map(
-                torch.clone, result
-            )  # a CUDA graph writes its next result to the same place
+        made = ((min(chunk, num_draws - start), None) for start in range(0, num_draws, chunk))
+        for n, weights in posterior.stream(member, num_draws, chunk) if posterior.stored else made:
+            result = _compiled(model, member, n)(call.args, dict(call.kwargs), weights)
+            # a CUDA graph writes its next result to the same place
+            yield pytree.tree_map(torch.clone, result)
         return
     with Prefix(posterior.nets(net)[member], [w.name for w in model.selection.random]) as prefix:
         for n, weights in posterior.stream(member, num_draws, chunk, call.generator):
@@ -199,13 +199,15 @@ _COMPILED: "weakref.WeakKeyDictionary[Any, dict[tuple[int, int], Any]]" = weakre
 
 
 def _compiled(model: Any, member: int, n: int) -> Any:
-    """A compiled function of (args, kwargs): the outputs of `n` fresh draws, (n, ...). Compiled once."""
+    """A compiled function of (args, kwargs, weights): the outputs of `n` draws, (n, ...), fresh ones where weights is
+    None. Compiled once."""
     functions = _COMPILED.setdefault(model, {})
     if (member, n) not in functions:
 
-        def run(args: Any, kwargs: Any) -> Any:
+        def run(args: Any, kwargs: Any, weights: dict[str, Tensor] | None) -> Any:
             posterior, net = model.posterior, model.net
-            weights = posterior.draw(member, n)
+            if weights is None:
+                weights = posterior.draw(member, n)
 
             def one(draw: dict[str, Tensor]) -> Any:
                 return model.pick(posterior.run_draw(net, Call(args, kwargs), draw, member))

@@ -78,6 +78,7 @@ def test_words() -> None:
     assert "gradient noise alone is more than D" in verdict([row(thermostat=2.0, predicted=2.0)])[0]
     assert "the chains do not agree (R-hat 1.30" in verdict([row()], rhat=1.3)[0]
     assert "worth 3 independent ones" in verdict([row()], ess=3.0)[0]
+    assert "worth 4 independent values" in verdict([row()], loss_ess=4.0)[0]
     assert verdict([row(kinetic=1.1, kinetic_error=0.2)])[0].startswith("nothing")  # within its error
 
 
@@ -89,9 +90,79 @@ def test_nothing_yet_and_bad_numbers() -> None:
         Monitor(sampler, every=1)
 
 
+class Told(nn.Module):
+    """A model whose losses are given."""
+
+    def __init__(self, losses: torch.Tensor) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(2))
+        self.losses = iter(losses)
+
+    def forward(self, told: bool = True) -> Any:
+        total = next(self.losses) + 0 * self.w.sum()
+        return bf.Loss(total, total, total) if told else total
+
+
+def told(losses: torch.Tensor, every: int) -> Monitor:
+    model = Told(losses)
+    sampler = SGLD([model.w], lr=0.1, num_data=1)
+    monitor = Monitor(sampler, model, every=every)
+    for _ in range(len(losses)):
+        sampler.zero_grad()
+        model().total.backward()
+        sampler.step()
+    return monitor
+
+
+def test_the_autocorrelation_of_the_loss() -> None:
+    """x_t = φ x_{t−1} + e_t in means of k: ρ₁ = φ (1 − φᵏ)² / (k (1 − φ²) − 2 φ (1 − φᵏ)), ρ_j = ρ₁ φ^{k (j − 1)}.
+
+    1500 means; Bartlett's standard error of ρ is below √((1 + 2 Σρ²) / 1500) = 0.037, five of which are 0.19.
+    Of the time τ = 1 + 2 Σρ it is τ √(2 (2 M + 1) / 1500) with a window of M = 5 τ means: 0.23 τ.
+    """
+    phi, k, n = 0.9, 5, 10_000
+    generator = torch.Generator().manual_seed(0)
+    values, noise = torch.zeros(n), torch.randn(n, generator=generator)
+    for t in range(1, n):
+        values[t] = phi * values[t - 1] + noise[t]
+    monitor = told(values, k)
+    block = 1 - phi**k
+    first = phi * block**2 / (k * (1 - phi**2) - 2 * phi * block)
+    found = monitor.losses.autocorrelation()
+    assert len(found) == 1500
+    for lag in (1, 2, 3):
+        assert found[lag].item() == pytest.approx(first * phi ** (k * (lag - 1)), abs=0.19)
+    time = 1 + 2 * first / block
+    worth = monitor.losses.independent()
+    assert worth is not None and 1500 / worth == pytest.approx(time, rel=0.7)
+    assert "loss: correlated over" in str(monitor)
+    assert monitor.losses.means[0] == pytest.approx(values[:k].mean().item(), rel=1e-5)
+
+
+def test_a_loss_that_still_falls() -> None:
+    monitor = told(torch.linspace(3, 1, 800), 10)
+    worth = monitor.losses.independent()
+    assert worth is not None and worth < 10
+    assert "the loss is correlated over most of the run" in str(monitor)
+
+
+def test_only_training_losses_are_heard() -> None:
+    model = Told(torch.ones(100))
+    monitor = Monitor(SGLD([model.w], lr=0.1, num_data=1), model)
+    with torch.no_grad():
+        model()
+    model(told=False)
+    assert not monitor.losses.pending
+    monitor.close()
+    model()
+    assert not monitor.losses.pending
+
+
 def test_plot(tmp_path: Path) -> None:
     plot(watched(ATMC, 1.0, steps=700, noise=1.0), tmp_path / "monitor.png")
     assert (tmp_path / "monitor.png").stat().st_size > 5000
+    plot(told(torch.randn(200), 5), tmp_path / "losses.png")
+    assert (tmp_path / "losses.png").stat().st_size > 5000
 
 
 def test_suggested_mass_from_a_known_curvature() -> None:

@@ -236,3 +236,29 @@ def test_copies_are_chains_of_their_own() -> None:
 def test_stored_draws_of_nothing() -> None:
     with pytest.raises(RuntimeError, match="no draws yet"):
         StoredDraws({}).mean()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("keep", ["draws", "moments"])
+def test_compiled_prediction_takes_every_stored_draw_once(
+    batched: bool, keep: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the traced function; draws that came after compiling are seen. Five draws do not fill chunks of three."""
+    compile_ = torch.compile
+    monkeypatch.setattr(
+        torch,
+        "compile",
+        lambda f, mode, dynamic: compile_(f, backend="aot_eager", dynamic=dynamic, fullgraph=True),
+    )
+    monkeypatch.setattr("bayesify.prediction.VMAP_NUMBERS", 3 * 26)  # of 26 weights
+    model = make(burn_in=0, every=2, keep=keep)
+    sampler = sample(model, 4)
+    x, options = DATA[0][:5], {"keep_samples": True, "batched": batched}
+    for steps in (0, 6):
+        sample(model, steps, sampler)
+        torch.manual_seed(0)
+        plain = model.predict(x, 20, **options)
+        torch.manual_seed(0)
+        compiled = model.predict(x, 20, compile=True, **options)
+        assert keep == "moments" or len(plain.samples) == (4 + steps) // 2
+        torch.testing.assert_close(compiled.samples, plain.samples, rtol=1e-5, atol=1e-6)

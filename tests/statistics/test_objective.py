@@ -101,6 +101,18 @@ def test_an_ensembles_loss_is_the_mean_over_members() -> None:
     torch.testing.assert_close(model.kl(), loss.kl)
 
 
+def test_a_prior_may_depend_on_the_tensor() -> None:
+    """−log p of N(0, ¼) weights and standard normal biases, by torch.distributions."""
+    net = nn.Linear(4, 3)
+    prior = bf.prior("per_layer", rules={"weight": bf.prior("normal", std=0.5)})
+    model = bf.bayesify(net, bf.Point(prior=prior), num_data=20)
+    log_prior = sum(
+        torch.distributions.Normal(0.0, std).log_prob(p).sum()
+        for p, std in ((net.weight, 0.5), (net.bias, 1.0))
+    )
+    torch.testing.assert_close(model.loss(*batch()).kl, -log_prior)
+
+
 def test_a_point_without_a_prior_needs_no_num_data() -> None:
     loss = bf.bayesify(nn.Linear(4, 3), bf.Point()).loss(*batch())
     assert loss.kl.item() == 0

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.diagnostics.convergence import ess
+from bayesify.diagnostics.losses import Losses
 from bayesify.diagnostics.verdict import verdict
 from bayesify.samplers import Sampler
 from bayesify.samplers.kinetic import kinetic
@@ -45,12 +46,13 @@ class Monitor:
         kinetic temperature           E p K′(p)               1 whatever the potential is
         configurational temperature   E (θ − E θ) ∂U/∂θ       1 where the weights are at the right temperature
         thermostat                    E ξ against h Var G / 2m
+        loss                          over how many steps it is correlated
 
     Averages are over the coordinates of a parameter and over steps. Var G is half the mean square of the
     difference of two successive gradients. It keeps four copies of the weights.
 
     sampler: of bayesify.samplers
-    model:   whose parameters they are (for the names)
+    model:   whose parameters they are, for the names; of a Bayesian module also the loss that it returns
     every:   steps between two looks; two of each look's steps cost a pass over the weights
 
     >>> monitor = bf.diagnostics.Monitor(sampler, model)
@@ -65,12 +67,13 @@ class Monitor:
         self.every = every
         self.names = {} if model is None else {id(p): name for name, p in model.named_parameters()}
         self.series: dict[Any, Series] = {}
-        self.losses: list[float] = []
+        self.losses = Losses(model, every)
         self.handle = sampler.register_step_pre_hook(self._look)
 
     def close(self) -> None:
         """Watch no more."""
         self.handle.remove()
+        self.losses.close()
 
     @torch.no_grad()
     def _look(self, sampler: Any, args: Any, kwargs: Any) -> None:
@@ -83,6 +86,8 @@ class Monitor:
             for p in group["params"]:
                 if p.grad is not None:
                     self._record(p, group, phase == self.every - 1)
+        if phase == self.every - 1:
+            self.losses.look()
 
     def _record(self, p: Tensor, group: dict[str, Any], second: bool) -> None:
         series = self.series.setdefault(p, Series(p))
@@ -162,7 +167,9 @@ class Monitor:
             bound = f"{r.configurational:5.2f} ± {r.configurational_error:5.2f}"
             rest = f"{r.thermostat:10.3g}  {r.predicted:9.3g}   {r.noise:.3g}"
             lines.append(f"{r.name:{width}}  {hot}   {bound}   {rest}")
-        return "\n".join([*lines, *verdict(rows, self.drift())])
+        if self.losses.means:
+            lines.append(str(self.losses))
+        return "\n".join([*lines, *verdict(rows, self.drift(), loss_ess=self.losses.independent())])
 
 
 def _mean(values: list[float], whole: bool = False) -> tuple[float, float]:

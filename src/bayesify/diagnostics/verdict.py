@@ -9,16 +9,21 @@ SIGMAS = 3.0
 
 
 def verdict(
-    rows: Sequence[Any], drift: float = 0.0, rhat: float | None = None, ess: float | None = None
+    rows: Sequence[Any],
+    drift: float = 0.0,
+    rhat: float | None = None,
+    ess: float | None = None,
+    loss_ess: float | None = None,
 ) -> list[str]:
     """Sentences on the rows of a `Monitor`, and on the R-hat and ESS of function values where given.
 
-    drift: of the thermostat, as a share of D
+    drift:    of the thermostat, as a share of D
+    loss_ess: how many independent values the losses of the run are worth
     """
     found = [
         *_temperature(rows),
         *_thermostat(rows, drift),
-        *_convergence(rhat, ess),
+        *_convergence(rhat, ess, loss_ess),
     ]
     return found or [
         "nothing speaks against sampling from the posterior: temperatures and thermostats are right"
@@ -80,7 +85,7 @@ def _thermostat(rows: Sequence[Any], drift: float) -> list[str]:
     return found
 
 
-def _convergence(rhat: float | None, ess: float | None) -> list[str]:
+def _convergence(rhat: float | None, ess: float | None, loss_ess: float | None) -> list[str]:
     found = []
     if rhat is not None and rhat > 1.05:
         found.append(
@@ -90,6 +95,11 @@ def _convergence(rhat: float | None, ess: float | None) -> list[str]:
         found.append(
             f"the draws are worth {ess:.0f} independent ones: keep them further apart, or run longer, or take "
             f"larger steps"
+        )
+    if loss_ess is not None and loss_ess < 10:
+        found.append(
+            f"the loss is correlated over most of the run, which is worth {loss_ess:.0f} independent values: it still "
+            f"falls, or wanders slowly; lengthen the burn-in and the run"
         )
     return found
 

@@ -36,6 +36,8 @@ class Posterior(nn.Module, ABC):
     sampling: str = "draw"
     #: why draws of this network cannot be batched by vmap; "" until one was refused
     vmap_refusal: str = ""
+    #: draws are read and not made, so that compiled code takes them as its input
+    stored: bool = False
     #: predictions average over passes like those of training, not over draws of the weights
     predicts_by_pass: bool = False
     #: `kl` is a penalty on the mean loss, which is not divided by the number of data

@@ -35,6 +35,7 @@ class Chain(Posterior):
     """
 
     is_around_net = False
+    stored = True
 
     def __init__(
         self,

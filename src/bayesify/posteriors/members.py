@@ -38,6 +38,7 @@ class Members(Posterior):
             )
         self.posteriors = nn.ModuleList(make(member) for member in [net, *self.copies])
         self.sampling = self._of(0).sampling
+        self.stored = self._of(0).stored
         self.predicts_by_pass = self._of(0).predicts_by_pass
         self.penalty = self._of(0).penalty
         self.deterministic = all(p.deterministic for p in self.posteriors)

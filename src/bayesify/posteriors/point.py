@@ -7,6 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.posteriors.base import Call, Posterior
+from bayesify.posteriors.energy import energy
 from bayesify.priors import Prior
 from bayesify.weights import Selection
 
@@ -19,8 +20,12 @@ class PointMass(Posterior):
 
     def __init__(self, net: nn.Module, selection: Selection, prior: Prior | None = None) -> None:
         super().__init__()
-        self.prior = prior
-        self.slots = selection.slots if prior is not None else {}
+        self.slots = {} if prior is None else selection.slots
+        self.priors = (
+            {}
+            if prior is None
+            else {name: prior.at(name, slots[0].get()) for name, slots in self.slots.items()}
+        )
         self.register_buffer("zero", torch.zeros(()), persistent=False)
 
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
@@ -38,9 +43,9 @@ class PointMass(Posterior):
         return {}
 
     def kl(self, net: nn.Module) -> Tensor:
-        if self.prior is None:
+        if not self.priors:
             return self.zero
-        return -torch.stack([self.prior.log_prob(s[0].get()).sum() for s in self.slots.values()]).sum()
+        return energy(self.priors, {name: slots[0].get() for name, slots in self.slots.items()})
 
     def describe(self, name: str) -> str:
         return "point"

@@ -111,7 +111,7 @@ class Sampler(Optimizer, ABC):
         device, dtype = piece.bucket.device, piece.bucket.dtype
         key = str(device)
         if key not in self.generators:
-            self.generators[key] = Generator(device).manual_seed(_apart(self.seed))
+            self.generators[key] = Generator(device).manual_seed(apart(self.seed))
         return torch.randn(piece.numel, generator=self.generators[key], dtype=dtype, device=device)
 
     def bucket(self, parameters: list[Tensor]) -> Bucket:
@@ -176,7 +176,7 @@ class Sampler(Optimizer, ABC):
                     )
 
 
-def _apart(seed: int) -> int:
+def apart(seed: int) -> int:
     """A seed far from `seed`: equal seeds here and in the global generator would make equal numbers, and noise
     that repeats that of the data (its order, dropout) does not average out."""
     mixed = (seed + 0x9E3779B97F4A7C15) * 0xBF58476D1CE4E5B9 % 2**64

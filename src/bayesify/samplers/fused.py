@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from bayesify.samplers.base import apart
 from bayesify.samplers.bucket import Bucket
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def fused_step(
             _key(sampler.seed, sampler.steps),
             float(group["lr"]),
             float(group["mass"]),
+            1 / group["mass"],
             float(group["temperature"]),
             float(group["thermostat_rate"]),
             float(group["noise"]),
@@ -92,6 +94,7 @@ def fused_step(
             float(sampler.num_data),
             thermostated=thermostat is not None,
             adaptive=sampler.adaptive,
+            hyperbolic=c is not None,
             noisy=group["temperature"] > 0,
             given=noise is not None,
             skips=found is not None,
@@ -102,4 +105,4 @@ def fused_step(
 
 def _key(seed: int, step: int) -> int:
     """A 63-bit Philox key of its own for every step."""
-    return ((seed & 0x7FFFFFFF) << 32) | (step & 0xFFFFFFFF)
+    return ((apart(seed) & 0x7FFFFFFF) << 32) | (step & 0xFFFFFFFF)
