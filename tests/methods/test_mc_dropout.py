@@ -143,3 +143,18 @@ def test_bad_input_is_named() -> None:
             bf.MCDropout(**options)
     with pytest.raises(ValueError, match="selects no weight matrix, and the network has no dropout layers"):
         bf.bayesify(nn.BatchNorm1d(3), "mc_dropout")
+
+
+@pytest.mark.parametrize("make", [with_layers, without])
+def test_stacked_models_run_by_vmap(make: Any) -> None:
+    """torch.func puts plain tensors in the parameters' place; the KL of each model is its own."""
+    models = [bf.bayesify(make(), "mc_dropout", num_data=10) for _ in range(3)]
+    state = torch.func.stack_module_state(models)
+    x, y = torch.randn(3, 5, 4), torch.randint(3, (3, 5))
+
+    def kl(*state: Any) -> torch.Tensor:
+        *state, x, y = state
+        return torch.func.functional_call(models[0], tuple(state), (x,), {"target": y}).kl
+
+    found = torch.func.vmap(kl, randomness="different")(*state, x, y)
+    torch.testing.assert_close(found, torch.stack([model.kl() for model in models]))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import bayesify as bf
 from bayesify.divergences.components import (
     Mixture,
+    carry_squares,
     categorical_entropy,
     entropy_bounds,
     monte_carlo,
@@ -200,3 +201,21 @@ def test_weighted_squares_together_and_one_by_one(dtype: torch.dtype) -> None:
         torch.func.vmap(lambda w: weighted_squares([w], [2.0]))(tensors[0]).sum(),
         2 * tensors[0].square().sum(),
     )
+
+
+def test_weighted_squares_in_compiled_code_are_one_operator() -> None:
+    """It takes a convolution's weight in any memory order; compiled value and gradients are those of the eager one."""
+    torch._dynamo.reset()
+    shapes = [(3, 4), (4, 3, 2, 2), (5,)]
+    tensors = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    weights = [0.5, 2.0, 0.5]
+    detached = [w.detach() for w in tensors]
+    detached[1] = detached[1].to(memory_format=torch.channels_last)
+    torch.library.opcheck(torch.ops.bayesify.sum_of_squares.default, (detached, weights))
+    torch.testing.assert_close(
+        torch.ops.bayesify.sum_of_squares(detached, weights), weighted_squares(tensors, weights)
+    )
+    compiled = torch.compile(lambda *w: carry_squares(w, weights)[0], fullgraph=True, backend="aot_eager")
+    found = torch.autograd.grad(compiled(*tensors), tensors)
+    for a, b in zip(found, torch.autograd.grad(weighted_squares(tensors, weights), tensors), strict=True):
+        torch.testing.assert_close(a, b)

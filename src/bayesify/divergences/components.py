@@ -39,12 +39,31 @@ def carry_squares(tensors: Sequence[Tensor], weights: Sequence[float]) -> tuple[
 
 
 def _sum_of_squares(weights: Sequence[float], tensors: Sequence[Tensor]) -> Tensor:
+    if torch.compiler.is_compiling():  # which would make a kernel or two for every tensor
+        return torch.ops.bayesify.sum_of_squares(list(tensors), list(weights))
+    return _multi_tensor_sum(list(tensors), list(weights))
+
+
+def _multi_tensor_sum(tensors: list[Tensor], weights: list[float]) -> Tensor:
     terms = []
     for weight, places in _groups(weights).items():
         group = [tensors[i] for i in places]
         dtype = torch.promote_types(group[0].dtype, torch.float32)
         terms.append(weight * torch.stack(torch._foreach_norm(group, 2, dtype=dtype)).square().sum())
     return torch.stack(terms).sum()
+
+
+_operator = torch.library.custom_op(
+    "bayesify::sum_of_squares",
+    _multi_tensor_sum,
+    mutates_args=(),
+    tags=(torch.Tag.flexible_layout,),  # takes convolution weights in the compiler's order, without a copy
+)
+
+
+@_operator.register_fake
+def _(tensors: list[Tensor], weights: list[float]) -> Tensor:
+    return tensors[0].new_empty((), dtype=torch.promote_types(tensors[0].dtype, torch.float32))
 
 
 def _gradients(weights: Sequence[float], tensors: Sequence[Tensor], grad: Tensor) -> list[Tensor]:

@@ -1,6 +1,7 @@
 """Many small patched tensors as one: a choice for all of them costs a handful of kernels."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +59,24 @@ class FlatComponents(nn.Module):
     def pick(self, row: Tensor, z: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
         """The tensors for the assignments z (…, assignments): (…, *shape) each."""
         places = self.place + self.stride * z[..., self.z_place]  # (…, entries)
-        parts = row[places].split(self.sizes, -1)
+        picked = row[places]
+        if torch.compiler.is_compiling():
+            picked = _InMemory.apply(picked)
+        parts = picked.split(self.sizes, -1)
         lead = z.shape[:-1]
         return {name: part.view(*lead, *shapes[name]) for name, part in zip(self.names, parts, strict=True)}
+
+
+class _InMemory(torch.autograd.Function):
+    """The identity, written to memory by Inductor.
+
+    Else it repeats the choice, with its chain of loads and its index checks, inside every kernel that uses a part.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.as_strided(value.shape, value.stride())  # a view of memory: Inductor must have some
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad

@@ -59,10 +59,10 @@ class KeptDropout(Posterior):
         return {}
 
     def kl(self, net: nn.Module) -> Tensor:
-        tensors = [net.get_parameter(name) for name in self.trained]
-        if not tensors:
-            return torch.zeros(())
-        return weighted_squares(tensors, [self.precision / 2] * len(tensors))
+        parameters = dict(net.named_parameters())  # torch.func puts plain tensors in their place
+        return weighted_squares(
+            [parameters[n] for n in self.trained], [self.precision / 2] * len(self.trained)
+        )
 
     def install(self, net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         """With a seed the dropout layers get the masks of that draw, in train and in eval mode."""
