@@ -11,7 +11,7 @@ The row "batch norm" is a single network with batch norm: what of the gain is no
 
 What the paper leaves open, and what is taken here: targets are normalised like the inputs; "weight decay of 0.01" is
 λ = 0.01 / batch size in λ‖w‖² as its appendix C.1 has it (there 0.001 / batch size), which torch calls
-weight_decay = 2λ = 0.0002. Taken at its word, 0.01 pulls on every component in every step, whether it was drawn or not.
+weight_decay = 2λ = 0.0002. Taken at its word, 0.01 pulls on every component in every step, whether drawn or not.
 
 The networks of all splits train at once: they are stacked, and vmap runs the loss of one model over the stack.
 """
@@ -176,7 +176,9 @@ def main() -> None:
             rows.append([method, cells[0], paper[0], cells[1], paper[1]])
             seconds = time.perf_counter() - start
             print(f"... {name}, {method}: {' '.join(cells)}, {seconds:.0f} s", file=sys.stderr, flush=True)
-        title = f"{name}: {a.splits} splits, {a.epochs} epochs, {a.draws} draws, weight decay {a.weight_decay:g}"
+        title = (
+            f"{name}: {a.splits} splits, {a.epochs} epochs, {a.draws} draws, weight decay {a.weight_decay:g}"
+        )
         table(title, rows, ["", "RMSE", "paper", "LPD", "paper"])
 
 

@@ -19,7 +19,7 @@ from bayesify.posteriors.base import Call, Posterior
 from bayesify.posteriors.guard import REFUSAL, CheckpointGuard
 from bayesify.priors import Prior
 from bayesify.weights import Selection, Watch, call_with
-from bayesify.weights.elsewhere import refusal
+from bayesify.weights.elsewhere import stray_refusal
 from bayesify.weights.slots import is_sharded
 from bayesify.weights.watch import memory
 from bayesify.weights.where import kind_of
@@ -185,7 +185,7 @@ class Factorized(Posterior):
         finally:
             self.observing = False
         if watch.strays:
-            raise RuntimeError(refusal(watch.strays[0]))
+            raise RuntimeError(stray_refusal(watch.strays[0]))
         if not self.watched:
             self._learn(watch)
         self.verified |= {net.training}

@@ -58,11 +58,11 @@ class RefuseStrays(TorchFunctionMode):
         for value in flat((*args, *kwargs.values())):
             for name, parameter in self.replaced:
                 if value is parameter and any(hasattr(r, "__torch_function__") for r in flat((result,))):
-                    raise RuntimeError(refusal(name))  # reading a shape is not a use
+                    raise RuntimeError(stray_refusal(name))  # reading a shape is not a use
         return result
 
 
-def refusal(name: str) -> str:
+def stray_refusal(name: str) -> str:
     return (
         f"the network uses its parameter {name!r} from a place where another value cannot be put (a closure, an "
         f"object that is not a module, a view made before), so its output would be wrong: keep the parameter in a "
