@@ -3,6 +3,7 @@
     python benchmarks/kl_draws.py
     python benchmarks/kl_draws.py --device cpu --nets lenet --draws 1 10 --budget 1
     python benchmarks/kl_draws.py --nets resnet18 --family radial --memory-cap 11
+    python benchmarks/kl_draws.py --nets resnet18 --batch 128 --methods repar --draws 1 1000 --compile --memory-cap 0
 
 direct        kl="direct": every draw is a part of the graph
 accumulation  M forward passes with one draw each, a backward after each (the paper's Fig. 5)
@@ -10,6 +11,8 @@ repar         kl="repar": the draws are inside the statistics; the graph does no
 
 Images are 3×32×32, volumes of the 3-D U-Net encoder 1×32×32×32. Memory is the peak of the device; on a CPU it is what
 autograd stores (bf.graph_size). A cell takes at most `--budget` seconds: "~" marks a time scaled up from fewer passes.
+With --compile the repar step is compiled, and on a GPU captured whole as a CUDA graph, like the plain network's step
+that is printed beside it.
 """
 
 import argparse
@@ -18,11 +21,13 @@ import time
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import bayesify as bf
 from bayesify.divergences import kl_all
 from bayesify.nets import make
+from steps import captured
 from timing import table
 
 NETS = ["resnet18", "densenet121", "vgg16", "unet3d_encoder"]
@@ -55,7 +60,8 @@ class Bench:
         model = self.model(
             "direct" if method == "accumulation" else method, 1 if method == "accumulation" else num_draws
         )
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=self.a.device == "cuda")
+        cuda = self.a.device == "cuda"
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=cuda, capturable=cuda)
         share = num_draws if method == "accumulation" else 1
 
         def run(passes: int) -> None:
@@ -71,6 +77,9 @@ class Bench:
         passes = num_draws if method == "accumulation" else 1
         try:
             run = self.step(method, num_draws)
+            if self.a.compile and method == "repar" and self.a.device == "cuda":
+                timing = captured(lambda: run(1))
+                return timing.seconds, timing.megabytes, ""
             run(1)  # the first call watches the network and fills caches
             once = self.seconds(lambda: run(1))
             affordable = max(1, min(passes, int(self.a.budget / 2 / once)))
@@ -102,11 +111,25 @@ class Bench:
             total: Tensor = kl_all(qs, prior, "repar", num_draws)
             total.backward()
 
+        if self.a.compile and self.a.device == "cuda":
+            return captured(value_and_gradient).seconds
         value_and_gradient()
         repeats = max(3, min(50, int(self.a.budget / 2 / self.seconds(value_and_gradient))))
         times = sorted(self.seconds(value_and_gradient) for _ in range(repeats))
         self.free()
         return times[len(times) // 2]
+
+    def plain_seconds(self) -> float:
+        """A step of the network as it is, compiled and captured like the repar step."""
+        net = torch.compile(copy.deepcopy(self.net), dynamic=False)
+        optimizer = torch.optim.Adam(net.parameters(), lr=1e-4, fused=True, capturable=True)
+
+        def run() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            F.cross_entropy(net(self.x), self.y).backward()
+            optimizer.step()
+
+        return captured(run).seconds
 
     def largest(self, cap: float) -> int:
         """The largest M of `direct` within `cap` GB: by trying on a GPU, from the stored numbers on a CPU."""
@@ -174,14 +197,20 @@ def report(name: str, a: argparse.Namespace) -> None:
             for m in a.draws:
                 cell = cells[method, m]
                 row.append(
-                    cell if isinstance(cell, str) else f"{cell[2] if i == 0 else ''}{unit * cell[i]:.1f}"
+                    cell
+                    if isinstance(cell, str)
+                    else f"{cell[2] if i == 0 else ''}{unit * cell[i]:.{2 if i == 0 else 1}f}"
                 )
             first, last = cells[method, a.draws[0]], cells[method, a.draws[-1]]
-            plain = isinstance(first, str) or isinstance(last, str)
-            row.append("-" if plain else f"{last[i] / first[i]:.3f}")  # type: ignore[operator]
+            missing = isinstance(first, str) or isinstance(last, str)
+            row.append("-" if missing else f"{last[i] / first[i]:.3f}")  # type: ignore[operator]
             rows.append(row)
     alone = [bench.kl_seconds(m) for m in a.draws]
     rows.append(["repar, KL alone, ms", *(f"{1e3 * t:.2f}" for t in alone), f"{alone[-1] / alone[0]:.3f}"])
+    if a.compile and a.device == "cuda":
+        plain = bench.plain_seconds()
+        ratios = [cells["repar", m][0] / plain for m in a.draws]  # type: ignore[operator]
+        rows.append([f"repar ÷ plain network ({1e3 * plain:.2f} ms)", *(f"{r:.3f}" for r in ratios), ""])
     count = sum(p.numel() for p in bench.net.parameters())
     title = f"{name} ({count / 1e6:.1f} M weights), batch {a.batch}, {a.family} × {a.prior}, {a.device}"
     header = ["training step", *(f"M = {m}" for m in a.draws), "last ÷ first"]

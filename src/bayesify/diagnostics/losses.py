@@ -19,9 +19,10 @@ class Losses:
         self.every = every
         self.pending: list[Tensor] = []
         self.means: list[float] = []
-        self.handle = None if model is None else model.register_forward_hook(self._hear)
+        self.handle = None
+        if model is not None:  # `disable` loads the compiler: not before there is something to hear
+            self.handle = model.register_forward_hook(torch.compiler.disable(self._hear))
 
-    @torch.compiler.disable
     def _hear(self, module: Any, args: Any, output: Any) -> None:
         if isinstance(output, Loss) and output.total.requires_grad:
             self.pending.append(output.total.detach().clone())  # a CUDA graph writes to the same place again
