@@ -4,7 +4,7 @@
     python benchmarks/steps.py --device cpu --batch 32 --modes eager
     python benchmarks/steps.py --modes eager graphs --methods "mc_vi, draw"
     python benchmarks/steps.py --methods vdp --net vit_s16 --size 224 --batch 64 --only training
-    python benchmarks/steps.py --methods vdp --net lenet --size 28 --batch 512 --device cpu --only training
+    python benchmarks/steps.py --methods vdp --net lenet --channels 1 --size 28 --batch 512 --only training
 
 Both sides of a ratio run at the same precision; for each side the best of the modes counts: eager,
 compiled (Inductor), graphs (Inductor, forward and backward replayed as CUDA graphs), captured (Inductor, the whole
@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("--net", default="resnet18")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--size", type=int, default=32, help="height and width of the images")
+    parser.add_argument("--channels", type=int, default=3)
     parser.add_argument("--precision", choices=["32", "bf16"], default="32")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES if cuda else MODES[:2])
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
@@ -158,8 +159,8 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
-    net = make(a.net, num_outputs=10, input_shape=(3, a.size, a.size)).to(a.device)
-    x = torch.randn(a.batch, 3, a.size, a.size, device=a.device)
+    net = make(a.net, num_outputs=10, input_shape=(a.channels, a.size, a.size)).to(a.device)
+    x = torch.randn(a.batch, a.channels, a.size, a.size, device=a.device)
     y = torch.randint(10, (a.batch,), device=a.device)
     if a.only != "prediction":
         time_training(a, net, x, y)
