@@ -330,7 +330,13 @@ def most_pruned(found: list[Record]) -> str:
         if evidence.statistic > 0 and evidence.p < ALPHA:
             break
         kept = share
-    return f"{kept:.0%} pruned without a significant loss"
+    losses = (
+        (share, 100 * (sum(whole) / len(whole) - average(found, "pruning", share, 1))) for share in SHARES
+    )
+    points = ", ".join(f"{loss:.2f} at {share:.0%}" for share, loss in losses if share in (0.9, 0.95))
+    return (
+        f"{kept:.0%} pruned without a significant loss ({len(found)} runs); lost points of accuracy: {points}"
+    )
 
 
 def paired(
