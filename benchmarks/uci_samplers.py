@@ -1,6 +1,6 @@
 """UCI regression with samplers against MAP and variational inference: RMSE and log-likelihood, standard splits.
 
-    python benchmarks/uci_samplers.py --data-root DATA                       # 10 splits, 15 minutes of one core
+    python benchmarks/uci_samplers.py --data-root DATA                       # 5 splits, 8 minutes of one core
     python benchmarks/uci_samplers.py --data-root DATA --data yacht --splits 2 --epochs 100
 
 One hidden layer of 50 ReLU units, standardised inputs and targets, standard normal prior on every weight, one noise
@@ -95,7 +95,7 @@ def main() -> None:
     )
     parser.add_argument("--data-root", required=True)
     parser.add_argument("--data", nargs="+", default=["boston", "yacht", "concrete"])
-    parser.add_argument("--splits", type=int, default=10, help="of the 20 standard ones")
+    parser.add_argument("--splits", type=int, default=5, help="of the 20 standard ones")
     parser.add_argument(
         "--epochs", type=int, default=200, help="of MAP; VI takes twice, a chain five times as many"
     )

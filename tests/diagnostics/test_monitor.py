@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.diagnostics import Monitor, Row, suggest, verdict
+from bayesify.diagnostics import Monitor, Row, verdict
 from bayesify.diagnostics.plot import plot
 from bayesify.samplers import ATMC, SGHMC, SGLD
 
@@ -163,18 +163,3 @@ def test_plot(tmp_path: Path) -> None:
     assert (tmp_path / "monitor.png").stat().st_size > 5000
     plot(told(torch.randn(200), 5), tmp_path / "losses.png")
     assert (tmp_path / "losses.png").stat().st_size > 5000
-
-
-def test_suggested_mass_from_a_known_curvature() -> None:
-    """Linear regression with unit noise: λ̄ of the mean loss is the largest eigenvalue of XᵀX/n + 1/num_data."""
-    torch.manual_seed(0)
-    net = nn.Linear(3, 1, bias=False)
-    x = torch.randn(200, 3) * torch.tensor([3.0, 1.0, 0.5])
-    model = bf.bayesify(net, bf.ThermostatMCMC(), likelihood="normal", num_data=200)
-    found = suggest(model, x, torch.randn(200, 1), lr=0.01)
-    curvature = torch.linalg.eigvalsh(x.T @ x / 200)[-1].item() + 1 / 200
-    assert found.mass == pytest.approx(200 * curvature * 1e-4 / 0.09, rel=0.01)
-    assert "√(num_data" in str(found)
-    model.num_data = None
-    with pytest.raises(ValueError, match="num_data is missing"):
-        suggest(model, x, torch.randn(200, 1))

@@ -5,6 +5,7 @@ from bayesify.diagnostics.convergence import autocorrelation, ess, function_valu
 from bayesify.diagnostics.curvature import kappa
 from bayesify.diagnostics.monitor import Monitor, Row
 from bayesify.diagnostics.phase_transition import PhaseRecorder, PhaseTransition
+from bayesify.diagnostics.short_run import tune
 from bayesify.diagnostics.tuning import Suggestion, suggest
 from bayesify.diagnostics.variance import log_alpha, zero_mean
 from bayesify.diagnostics.verdict import verdict
@@ -23,6 +24,7 @@ __all__ = [
     "phase_figures",
     "rhat",
     "suggest",
+    "tune",
     "verdict",
     "zero_mean",
 ]

@@ -20,12 +20,14 @@ class Suggestion:
     noise: float
     thermostat_rate: float
     reasons: tuple[str, ...]
+    max_speed: float | None = None
 
     def __str__(self) -> str:
         settings = f"lr={self.lr:g}, mass={self.mass:.4g}, noise={self.noise:.4g}, "
-        return "\n".join(
-            [f"{settings}thermostat_rate={self.thermostat_rate:.4g}", *(f"  {r}" for r in self.reasons)]
-        )
+        settings += f"thermostat_rate={self.thermostat_rate:.4g}"
+        if self.max_speed is not None:
+            settings += f", max_speed={self.max_speed:.4g}"
+        return "\n".join([settings, *(f"  {reason}" for reason in self.reasons)])
 
 
 def suggest(
@@ -35,7 +37,7 @@ def suggest(
 
     The largest curvature λ̄ of the mean loss is found by power iteration (two backward passes each). U = num_data ·
     loss has λ = num_data λ̄, and √(λ/m) h ≤ 0.3 gives the smallest mass that is safe.
-    Curvature grows in the first epochs of training: ask again after a while.
+    Curvature grows in the first epochs of training: ask again after a while, or let `tune` run some steps.
     """
     if model.num_data is None:
         raise ValueError("num_data is missing: give bayesify(..., num_data=len(train_set))")

@@ -103,7 +103,7 @@ class ThermostatMCMC(Method):
         num_steps, seed = options.pop("num_steps", None), options.pop("seed", None)
         members = len(model.posterior.nets(model.net))  # the loss is the mean over them
         made = SAMPLERS[self.sampler](
-            self._groups(model),
+            self.groups(model),
             lr=lr,
             num_data=members * int(model.num_data),
             seed=shared_generator(next(model.parameters()).device).initial_seed() if seed is None else seed,
@@ -141,7 +141,7 @@ class ThermostatMCMC(Method):
             )
         return settings
 
-    def _groups(self, model: Any) -> list[dict[str, Any]]:
+    def groups(self, model: Any) -> list[dict[str, Any]]:
         """The random parameters, and those that only train, at temperature 0."""
         random = {id(slot.get()) for part in model.posterior.modules() for slot in _first_slots(part)}
         trained = [p for p in model.parameters() if p.requires_grad]
