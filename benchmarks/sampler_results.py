@@ -198,7 +198,7 @@ def main() -> None:
     parser.add_argument(
         "--lr", type=float, default=0.05, help="of SGD without batch norm and of the samplers"
     )
-    parser.add_argument("--cold", type=float, default=0.1, help="temperature of the cold rows")
+    parser.add_argument("--cold", type=float, default=0.03, help="temperature of the cold rows")
     parser.add_argument("--thermostat-rate", type=float, help="κ (left out: the library's)")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--width", type=int, default=16, help="filters of the first stage")

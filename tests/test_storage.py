@@ -170,3 +170,20 @@ def test_a_custom_output_must_be_given_again(tmp_path: Path) -> None:
 def test_map_location(tmp_path: Path) -> None:
     _, path = saved(tmp_path)
     assert next(bf.load(path, mlp(), map_location="cpu").parameters()).device.type == "cpu"
+
+
+def test_tensors_that_share_memory_are_stored_each_by_itself(tmp_path: Path) -> None:
+    """A view of another shape, and part of a larger tensor; equal ones are aliases."""
+    whole = torch.arange(6.0)
+    shared = {
+        "flat": whole,
+        "table": whole.view(2, 3),
+        "part": whole[1:4],
+        "again": whole,
+        "turned": whole.view(2, 3).T,
+    }
+    files.write_tensors(tmp_path / "file.safetensors", shared, {})
+    header = files.read_header(tmp_path / "file.safetensors")
+    found = files.read_tensors(tmp_path / "file.safetensors", header)
+    assert header["aliases"] == {"again": "flat"}
+    assert all(torch.equal(found[name], value) for name, value in shared.items())

@@ -48,16 +48,26 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     stored: dict[str, Tensor] = {}
     first: dict[tuple[Any, ...], str] = {}
     aliases: dict[str, str] = {}
+    used: set[int] = set()
     for name, tensor in tensors.items():
         same = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
         if tensor.numel() and same in first:
             aliases[name] = first[same]
         else:
             first[same] = name
-            stored[name] = tensor.detach().to("cpu", copy=True).contiguous()
+            stored[name] = _own(tensor, used)
     checksums = {name: _checksum(tensor) for name, tensor in stored.items()}
     text = json.dumps({**header, "aliases": aliases, "checksums": checksums})
     write_atomically(path, lambda partial: save_file(stored, partial, metadata={HEADER: text}))
+
+
+def _own(tensor: Tensor, used: set[int]) -> Tensor:
+    """On the CPU with a storage of its own, as safetensors asks for; copied only where it has none."""
+    here = tensor.detach().to("cpu").contiguous()
+    storage = here.untyped_storage()
+    whole = storage.nbytes() == here.numel() * here.element_size() and storage.data_ptr() not in used
+    used.add(storage.data_ptr())
+    return here if whole else here.clone()
 
 
 def read_header(path: Path) -> dict[str, Any]:

@@ -262,3 +262,14 @@ def test_compiled_prediction_takes_every_stored_draw_once(
         compiled = model.predict(x, 20, compile=True, **options)
         assert keep == "moments" or len(plain.samples) == (4 + steps) // 2
         torch.testing.assert_close(compiled.samples, plain.samples, rtol=1e-5, atol=1e-6)
+
+
+def test_draws_of_two_precisions_are_saved_in_the_wider_one() -> None:
+    """As when the folder of a run with other `draw_dtype` was added."""
+    like = {"w": torch.zeros(2)}
+    kept, values = StoredDraws(like), torch.tensor([[1.0, 2.0], [math.pi, math.e]])
+    kept.add(Place(0, 1), {"w": values[0].bfloat16()})
+    kept.add(Place(1, 1), {"w": values[1]})
+    found = kept.tensors(whole=True)
+    assert found["draws.w"].dtype == torch.float32
+    assert torch.equal(found["draws.w"], values)

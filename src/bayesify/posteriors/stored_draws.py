@@ -114,15 +114,22 @@ class StoredDraws(Kept):
         places = torch.tensor(self.places, dtype=torch.int64).reshape(-1, 2)
         if self.folder is not None and not whole:
             return {"places": places}
-        draws = self._read(list(self.places))
-        if draws:
-            stacked = self._stack(draws)
-        else:
+        stacked: Weights = {}
+        count = 0
+        for _, draw in self.each():  # one at a time: memory holds the result and a single draw
+            for name, w in draw.items():
+                if name not in stacked:
+                    stacked[name] = w.new_empty((len(self.places), *w.shape))
+                wider = torch.promote_types(stacked[name].dtype, w.dtype)  # of a folder added later
+                stacked[name] = stacked[name].to(wider)
+                stacked[name][count] = w
+            count += 1
+        if not stacked:
             stacked = {
                 name: torch.empty((0, *shape), dtype=dtype) for name, (shape, dtype) in self.like.items()
             }
         places = torch.tensor(self.places, dtype=torch.int64).reshape(-1, 2)  # damaged ones are gone
-        return {"places": places, **{f"draws.{name}": w for name, w in stacked.items()}}
+        return {"places": places, **{f"draws.{name}": stacked[name][:count] for name in self.like}}
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
         """With draws: hold them in memory. Without: go back to when only these places had been taken."""
