@@ -2,7 +2,7 @@
 
     python benchmarks/sampler_results.py --data-root DATA --rows atmc --epochs 100 --out atmc.json
     python benchmarks/sampler_results.py --table *.json                      # all rows, mean over seeds
-    python benchmarks/sampler_results.py --data-root DATA --epochs 1 --num-train 500 --num-test 500    (CPU)
+    python benchmarks/sampler_results.py --data-root DATA --epochs 2 --cycle 1 --num-train 500 --num-test 500    (CPU)
 
 Rows: "sgd" (ResNet++, the sampler's own posterior as the loss: MAP), "sgd_bn" (ResNet-20 with batch norm, weight
 decay 5e-4), "atmc" and "sgnht" at temperature 1, "atmc_cold" and "sgnht_cold" at --cold. Both optimisers: momentum
