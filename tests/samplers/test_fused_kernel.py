@@ -22,6 +22,8 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def make(cls: Any, device: str, **settings: Any) -> tuple[list[nn.Parameter], Any]:
+    if cls is SGHMC:  # it has no thermostat
+        settings = {name: value for name, value in settings.items() if name != "thermostat_rate"}
     generator = torch.Generator().manual_seed(0)
     theta = [nn.Parameter(torch.randn(shape, generator=generator).to(device)) for shape in SHAPES]
     return theta, cls(theta, lr=0.1, num_data=5, **settings)
