@@ -1,5 +1,6 @@
 """Noticing a loss or gradient that is not finite before the optimiser takes it."""
 
+import math
 from typing import Any
 
 import torch
@@ -35,8 +36,12 @@ class FiniteCheck:
         """Call after backward, before the optimiser's step."""
         bad = torch.zeros((), device=total.device)
         one = torch.ones((), device=total.device)
-        for same_type in self._gradients():  # one kernel: sets `bad` where a gradient is not finite
-            torch._amp_foreach_non_finite_check_and_unscale_(same_type, bad, one)
+        for same_type in self._gradients():
+            if same_type[0].dtype == torch.bfloat16:  # no such kernel on a GPU; ‖g‖∞ is NaN or infinite where one is
+                norms = torch.stack(torch._foreach_norm(same_type, math.inf))
+                bad = bad + (norms - norms).sum().float()
+            else:  # one kernel: sets `bad` where a gradient is not finite
+                torch._amp_foreach_non_finite_check_and_unscale_(same_type, bad, one)
         bad = bad + (total.detach() - total.detach())  # NaN where the loss is not finite
         if self.fabric.world_size > 1:  # shards and batches differ: all ranks stop or none
             bad = self.fabric.all_reduce(bad.ne(0).float(), reduce_op="max")
