@@ -2,46 +2,27 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.families import inside_functorch, standard_normal
-from bayesify.passes.per_example import ExampleWeight
 from bayesify.posteriors.agreement import shared_generator
 from bayesify.posteriors.assignments import Assignment
 from bayesify.posteriors.base import Call, Posterior
 from bayesify.posteriors.component_init import start_components
+from bayesify.posteriors.component_weights import Assigned, assign, flat_for, weights_for
 from bayesify.posteriors.components_kl import ComponentsKL, Held
-from bayesify.posteriors.flat_components import SMALL, FlatComponents
+from bayesify.posteriors.flat_components import flatten
 from bayesify.posteriors.guard import CheckpointGuard
 from bayesify.posteriors.mixing import Mixing
+from bayesify.posteriors.patches import member_indices, patch_of
 from bayesify.posteriors.running_stats import RunningStats
 from bayesify.posteriors.trees import get_parameter, put_parameter
-from bayesify.weights import Selection, Slot, call_with, find_slots
+from bayesify.weights import Selection, call_with, find_slots
 from bayesify.weights.watch import layer_of
 
 PER_EXAMPLE_KINDS = ("norm", "linear", "conv")  # layers that can take a choice per example
-
-#: what a unit chose: the number of a component; assignments; or one-hot rows that carry a gradient
-Chosen = int | Tensor
-
-
-class Assigned(NamedTuple):
-    """The choices of one evaluation, by unit, and, where they are assignments, all of them in a row."""
-
-    by_unit: Mapping[str, Chosen]
-    row: Tensor | None = None
-
-
-class Patch(NamedTuple):
-    """One patched tensor: whose assignments it takes, its shape, and the shape against which z has `z_shape`."""
-
-    unit: str
-    shape: tuple[int, ...]
-    view: tuple[int, ...]
-    z_shape: tuple[int, ...]
 
 
 class Components(Posterior):
@@ -81,7 +62,7 @@ class Components(Posterior):
         self.std, self.learn_std, self.shared_std = std, learn_std, shared_std
         self.per_example, self.same_draws = per_example, same_draws
         self.penalty, self.remarks = kl.l2 is not None, list(remarks)
-        self.patches = {name: _patch(name, slots[0], assignment) for name, slots in selection.slots.items()}
+        self.patches = {name: patch_of(name, slots[0], assignment) for name, slots in selection.slots.items()}
         self.slots = {**selection.slots}
         trained = {n for n, p in net.named_parameters() if p.requires_grad and p.is_floating_point()}
         shared = {n: s for n, s in find_slots(net).items() if n in trained and n not in self.patches}
@@ -95,7 +76,7 @@ class Components(Posterior):
             put_parameter(self.components, name, nn.Parameter(start))
         for name in self.patches if learn_std else ():
             put_parameter(self.log_std, name, nn.Parameter(torch.tensor(math.log(std))))
-        self.flat = None if assignment.zero or learn_mixing else self._flatten()
+        self.flat = None if assignment.zero or learn_mixing else flatten(self)
         self.stats = RunningStats(net, selection, len(probs)) if own_stats else None
         self.slots |= self.stats.slots if self.stats is not None else {}
         kinds = {w.name: w.kind for w in selection.random if not w.aliases}
@@ -108,18 +89,18 @@ class Components(Posterior):
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
         if self.same_draws and call.generator is None:
             call = call._replace(generator=shared_generator(self.device))
-        chosen = self._assign(call)
+        chosen = assign(self, call)
         stats = {} if self.stats is None else self.stats.pick(chosen.by_unit)
 
         def values(names: list[str]) -> Mapping[str, Any]:
             held = self.held(names)
-            flat, row = self._flat_for(held, chosen), None
+            flat, row = flat_for(self, held, chosen), None
             if kl_terms is not None:
                 kl, held, row = self.divergence.carried(self, held, flat)
                 kl_terms.append(kl)
             elif flat is not None:
                 row = flat.join(*held)
-            weights = self._weights(held, chosen, row, call.generator)
+            weights = weights_for(self, held, chosen, row, call.generator)
             return weights | {name: stats[name] for name in names if name in stats}
 
         output = self._guarded(net, values, call)
@@ -159,7 +140,7 @@ class Components(Posterior):
         if self.assignment.zero:
             raise TypeError(f"assignment={self.assignment.name!r} has no numbered members: use model.draw()")
         layers = {name: "" if self.assignment.name == "member" else layer_of(name) for name in self.patches}
-        chosen = _indices(index, list(dict.fromkeys(layers.values())), len(self.probs))
+        chosen = member_indices(index, list(dict.fromkeys(layers.values())), len(self.probs))
         held = self.held(list(self.slots))
         weights = {name: self.centroids(name, held)[chosen[layer]] for name, layer in layers.items()}
         return 0, weights if self.stats is None else weights | self.stats.pick(chosen)
@@ -209,101 +190,11 @@ class Components(Posterior):
         """The weights of n draws with the assignments z (n, assignments): (n, *shape) each."""
         chosen = Assigned(self.mixing.by_unit(z), z)
         held = self.held(list(self.slots))
-        flat = self._flat_for(held, chosen)
+        flat = flat_for(self, held, chosen)
         row = None if flat is None else flat.join(*held)
-        drawn = self._weights(held, chosen, row, generator, len(z))
+        drawn = weights_for(self, held, chosen, row, generator, len(z))
         drawn = {name: w for name, w in drawn.items() if name in self.patches or self.shared_std}
         return drawn if self.stats is None else drawn | self.stats.draw(self.mixing.by_unit(z))
-
-    def _assign(self, call: Call) -> Assigned:
-        """One choice for every unit; per example, (batch, size) of them."""
-        if self.mixing.learned:
-            return Assigned({unit: self.mixing.relaxed(unit, call.generator) for unit in self.mixing.sizes})
-        eager = not torch.compiler.is_compiling() and not inside_functorch()
-        if self.assignment.scalar and eager and not self.per_example and self.device.type == "cpu":
-            return Assigned(self.mixing.draw_on_host(call.generator))
-        z = self.mixing.draw(self.device, _batch_size(call) if self.per_example else None, call.generator)
-        return Assigned(self.mixing.by_unit(z), z)
-
-    def _flatten(self) -> FlatComponents | None:
-        """The small patched tensors, all of one type, as one."""
-        places, start = {}, 0
-        for unit, size in self.mixing.sizes.items():
-            places[unit] = start + torch.arange(size)
-            start += size
-        own = {name: self.slots[name][0].get() for name in self.patches}
-        small = {name: w.numel() for name, w in own.items() if w.numel() <= SMALL}
-        if len(small) < 2 or len({own[name].dtype for name in small}) > 1:
-            return None
-        z_places = {
-            name: places[patch.unit].view(patch.z_shape).expand(patch.view).flatten()
-            for name, patch in self.patches.items()
-        }
-        count = range(len(self.probs))
-        weights = {name: [self.divergence.weight(self, name, k) for k in count] for name in small}
-        dtype = torch.promote_types(own[next(iter(small))].dtype, torch.float32)
-        return FlatComponents(small, z_places, weights, dtype)
-
-    def _flat_for(self, held: Held, chosen: Assigned) -> FlatComponents | None:
-        """The flat form where it serves: assignments on the device, one for the batch, of all its tensors."""
-        if self.flat is None or chosen.row is None or (self.per_example and chosen.row.dim() > 1):
-            return None
-        return self.flat if all(name in held.own for name in self.flat.names) else None
-
-    def _weights(
-        self,
-        held: Held,
-        chosen: Assigned,
-        row: Tensor | None,
-        generator: Generator | None,
-        n: int | None = None,
-    ) -> dict[str, Any]:
-        """What to put into the network for every tensor held: one value, or n of them, (n, *shape)."""
-        weights: dict[str, Any] = {}
-        if row is not None:
-            assert self.flat is not None and chosen.row is not None
-            shapes = {name: self.patches[name].shape for name in self.flat.names}
-            picked = self.flat.pick(row, chosen.row, shapes)
-            weights |= {name: _noisy(w, self.std_of(name), generator) for name, w in picked.items()}
-        for name, own in held.own.items():
-            if name in weights:
-                continue
-            if name in self.shared:
-                value = own if n is None else own.expand(n, *own.shape)
-                weights[name] = _noisy(value, self.shared_std, generator)
-                continue
-            z = chosen.by_unit[self.patches[name].unit]
-            if self.per_example and n is None and isinstance(z, Tensor):
-                weights[name] = self._by_example(name, held, z, generator)
-            else:
-                weights[name] = self._at(name, held, z, generator, n)
-        return weights
-
-    def _at(
-        self, name: str, held: Held, chosen: Chosen, generator: Generator | None, n: int | None = None
-    ) -> Tensor:
-        """W for the assignments `chosen`, (*shape), or for n rows of them, (n, *shape)."""
-        value = _assigned(self.patches[name], self.centroids(name, held), chosen, n)
-        return _noisy(value, self.std_of(name), generator)
-
-    def _by_example(self, name: str, held: Held, z: Tensor, generator: Generator | None) -> Any:
-        """A choice per example, z (batch, size); tied weights and other layers take that of the first one."""
-        if name not in self.by_example:
-            return self._at(name, held, z[0], generator)
-        centroids = self.centroids(name, held)
-        whole = self.assignment.scalar and not self.std
-
-        def choose(results: list[Tensor]) -> Tensor:
-            return _pick(z.view(-1, *(1,) * (results[0].dim() - 1)), results)
-
-        return ExampleWeight(
-            held.own[name],
-            len(z),
-            lambda: self._at(name, held, z[0], generator),
-            lambda: self._at(name, held, z, generator, len(z)),
-            centroids if whole else None,
-            choose if whole else None,
-        )
 
     def _guarded(self, net: nn.Module, values: Any, call: Call) -> Any:
         if torch.compiler.is_compiling():
@@ -313,68 +204,3 @@ class Components(Posterior):
             return call_with(net, self.slots, values, call.args, call.kwargs)
         finally:
             self.guard.active = False
-
-
-def _patch(name: str, slot: Slot, assignment: Assignment) -> Patch:
-    weight, module = slot.get(), slot.module
-    shape = tuple(weight.shape)
-    return Patch(
-        assignment.unit(name), shape, assignment.view(weight, module), assignment.shape(weight, module)
-    )
-
-
-def _assigned(patch: Patch, centroids: Sequence[Any], chosen: Chosen, n: int | None = None) -> Tensor:
-    """Σ_k 1[Z = k] ∘ M_k: (*shape), or (n, *shape) for n rows of assignments."""
-    if isinstance(chosen, int):
-        return centroids[chosen]
-    viewed = [m if m is None else m.view(patch.view) for m in centroids]
-    if chosen.is_floating_point():  # one-hot rows, (size, K)
-        weights = chosen.mT.reshape(-1, *patch.z_shape)  # (K, *z_shape)
-        total: Any = sum(r * m for r, m in zip(weights, viewed, strict=True) if m is not None)
-        return total.view(patch.shape)
-    lead = () if n is None else (n,)
-    return _pick(chosen.reshape(*lead, *patch.z_shape), viewed).reshape(*lead, *patch.shape)
-
-
-def _pick(z: Tensor, values: Sequence[Tensor | None]) -> Tensor:
-    """Σ_k 1[z = k] ∘ values_k, all broadcast against z; None stands for zero."""
-    result: Any = values[0]
-    for k, value in enumerate(values[1:], 1):
-        result = torch.where(z == k, 0 if value is None else value, result)
-    return result
-
-
-def _noisy(value: Tensor, std: float | Tensor, generator: Generator | None) -> Tensor:
-    """w + σ ε; at σ = 0 nothing is drawn."""
-    if not isinstance(std, Tensor) and std == 0:
-        return value
-    return value + std * standard_normal(tuple(value.shape), value, generator)
-
-
-def _batch_size(call: Call) -> int:
-    """The number of examples: the first axis of the first tensor handed to the network."""
-    for value in (*call.args, *call.kwargs.values()):
-        if isinstance(value, Tensor) and value.dim():
-            return value.shape[0]
-    raise ValueError("per_example=True needs an input tensor with the batch in front; this call has none")
-
-
-def _indices(index: Any, layers: list[str], num_components: int) -> dict[str, int]:
-    """layer -> component from one number for all, a sequence of one each, or a mapping (0 where left out)."""
-    if isinstance(index, Mapping):
-        unknown = sorted(set(index) - set(layers))
-        if unknown:
-            raise ValueError(f"member: {unknown[0]!r} is not patched; patched are {', '.join(layers)}")
-        chosen = {layer: index.get(layer, 0) for layer in layers}
-    elif isinstance(index, Sequence):
-        if len(index) != len(layers):
-            raise ValueError(
-                f"member: {len(index)} indices for the {len(layers)} patched {', '.join(layers)}"
-            )
-        chosen = dict(zip(layers, index, strict=True))
-    else:
-        chosen = dict.fromkeys(layers, index)
-    for value in chosen.values():
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < num_components:
-            raise ValueError(f"member: index {value!r} must be a whole number in 0..{num_components - 1}")
-    return chosen

@@ -1,10 +1,13 @@
 """Many small patched tensors as one: a choice for all of them costs a handful of kernels."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from bayesify.posteriors.components import Components
 
 SMALL = 2**15  # numbers of a tensor that joins; larger ones keep a graphics card busy by themselves
 
@@ -65,6 +68,26 @@ class FlatComponents(nn.Module):
         parts = picked.split(self.sizes, -1)
         lead = z.shape[:-1]
         return {name: part.view(*lead, *shapes[name]) for name, part in zip(self.names, parts, strict=True)}
+
+
+def flatten(q: "Components") -> FlatComponents | None:
+    """The small patched tensors, all of one type, as one."""
+    places, start = {}, 0
+    for unit, size in q.mixing.sizes.items():
+        places[unit] = start + torch.arange(size)
+        start += size
+    own = {name: q.slots[name][0].get() for name in q.patches}
+    small = {name: w.numel() for name, w in own.items() if w.numel() <= SMALL}
+    if len(small) < 2 or len({own[name].dtype for name in small}) > 1:
+        return None
+    z_places = {
+        name: places[patch.unit].view(patch.z_shape).expand(patch.view).flatten()
+        for name, patch in q.patches.items()
+    }
+    count = range(len(q.probs))
+    weights = {name: [q.divergence.weight(q, name, k) for k in count] for name in small}
+    dtype = torch.promote_types(own[next(iter(small))].dtype, torch.float32)
+    return FlatComponents(small, z_places, weights, dtype)
 
 
 class _InMemory(torch.autograd.Function):

@@ -1,0 +1,115 @@
+"""The choices of one evaluation of a patched network, and the weights they put into it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from bayesify.families import inside_functorch, standard_normal
+from bayesify.passes.per_example import ExampleWeight
+from bayesify.posteriors.base import Call
+from bayesify.posteriors.components_kl import Held
+from bayesify.posteriors.flat_components import FlatComponents
+from bayesify.posteriors.patches import Chosen, pick, value_at
+
+if TYPE_CHECKING:
+    from bayesify.posteriors.components import Components
+
+
+class Assigned(NamedTuple):
+    """The choices of one evaluation, by unit, and, where they are assignments, all of them in a row."""
+
+    by_unit: Mapping[str, Chosen]
+    row: Tensor | None = None
+
+
+def assign(q: "Components", call: Call) -> Assigned:
+    """One choice for every unit; per example, (batch, size) of them."""
+    if q.mixing.learned:
+        return Assigned({unit: q.mixing.relaxed(unit, call.generator) for unit in q.mixing.sizes})
+    eager = not torch.compiler.is_compiling() and not inside_functorch()
+    if q.assignment.scalar and eager and not q.per_example and q.device.type == "cpu":
+        return Assigned(q.mixing.draw_on_host(call.generator))
+    z = q.mixing.draw(q.device, _batch_size(call) if q.per_example else None, call.generator)
+    return Assigned(q.mixing.by_unit(z), z)
+
+
+def flat_for(q: "Components", held: Held, chosen: Assigned) -> FlatComponents | None:
+    """The flat form where it serves: assignments on the device, one for the batch, of all its tensors."""
+    if q.flat is None or chosen.row is None or (q.per_example and chosen.row.dim() > 1):
+        return None
+    return q.flat if all(name in held.own for name in q.flat.names) else None
+
+
+def weights_for(
+    q: "Components",
+    held: Held,
+    chosen: Assigned,
+    row: Tensor | None,
+    generator: Generator | None,
+    n: int | None = None,
+) -> dict[str, Any]:
+    """What to put into the network for every tensor held: one value, or n of them, (n, *shape)."""
+    weights: dict[str, Any] = {}
+    if row is not None:
+        assert q.flat is not None and chosen.row is not None
+        shapes = {name: q.patches[name].shape for name in q.flat.names}
+        picked = q.flat.pick(row, chosen.row, shapes)
+        weights |= {name: _noisy(w, q.std_of(name), generator) for name, w in picked.items()}
+    for name, own in held.own.items():
+        if name in weights:
+            continue
+        if name in q.shared:
+            value = own if n is None else own.expand(n, *own.shape)
+            weights[name] = _noisy(value, q.shared_std, generator)
+            continue
+        z = chosen.by_unit[q.patches[name].unit]
+        if q.per_example and n is None and isinstance(z, Tensor):
+            weights[name] = _by_example(q, name, held, z, generator)
+        else:
+            weights[name] = _at(q, name, held, z, generator, n)
+    return weights
+
+
+def _at(
+    q: "Components", name: str, held: Held, chosen: Chosen, generator: Generator | None, n: int | None = None
+) -> Tensor:
+    """W for the assignments `chosen`, (*shape), or for n rows of them, (n, *shape)."""
+    value = value_at(q.patches[name], q.centroids(name, held), chosen, n)
+    return _noisy(value, q.std_of(name), generator)
+
+
+def _by_example(q: "Components", name: str, held: Held, z: Tensor, generator: Generator | None) -> Any:
+    """A choice per example, z (batch, size); tied weights and other layers take that of the first one."""
+    if name not in q.by_example:
+        return _at(q, name, held, z[0], generator)
+    centroids = q.centroids(name, held)
+    whole = q.assignment.scalar and not q.std
+
+    def choose(results: list[Tensor]) -> Tensor:
+        return pick(z.view(-1, *(1,) * (results[0].dim() - 1)), results)
+
+    return ExampleWeight(
+        held.own[name],
+        len(z),
+        lambda: _at(q, name, held, z[0], generator),
+        lambda: _at(q, name, held, z, generator, len(z)),
+        centroids if whole else None,
+        choose if whole else None,
+    )
+
+
+def _noisy(value: Tensor, std: float | Tensor, generator: Generator | None) -> Tensor:
+    """w + σ ε; at σ = 0 nothing is drawn."""
+    if not isinstance(std, Tensor) and std == 0:
+        return value
+    return value + std * standard_normal(tuple(value.shape), value, generator)
+
+
+def _batch_size(call: Call) -> int:
+    """The number of examples: the first axis of the first tensor handed to the network."""
+    for value in (*call.args, *call.kwargs.values()):
+        if isinstance(value, Tensor) and value.dim():
+            return value.shape[0]
+    raise ValueError("per_example=True needs an input tensor with the batch in front; this call has none")
