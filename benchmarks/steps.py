@@ -13,8 +13,9 @@ step with its optimiser captured as one CUDA graph: what the GPU needs, whatever
 
 import argparse
 import copy
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +57,10 @@ def autocast(a: argparse.Namespace) -> torch.autocast:
 def training_step(
     a: argparse.Namespace, module: nn.Module, loss_of: Callable[[nn.Module], torch.Tensor], mode: str
 ) -> Timing:
+    """One mode of one module. What earlier ones left on the device is freed first: memory is the whole peak."""
     called = in_mode(module, mode)
+    module.zero_grad(set_to_none=True)
+    gc.collect()
     cuda = a.device == "cuda"
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-4, fused=cuda, capturable=mode == "captured")
 
@@ -85,14 +89,23 @@ def captured(step: Callable[[], None]) -> Timing:
     return Timing(measure(graph.replay, "cuda").seconds, peak)
 
 
-def time_training(a: argparse.Namespace, net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> None:
-    plain = copy.deepcopy(net)
-    variants = {m: training_step(a, plain, lambda n: F.cross_entropy(n(x), y), m) for m in a.modes}
+def time_training(
+    a: argparse.Namespace,
+    net: nn.Module,
+    x: torch.Tensor,
+    y: torch.Tensor,
+    methods: Mapping[str, Callable[[], Method]],
+) -> None:
+    def timed(module: nn.Module, loss_of: Callable[[nn.Module], torch.Tensor]) -> dict[str, Timing]:
+        return {mode: training_step(a, module, loss_of, mode) for mode in a.modes}
+
+    variants = timed(copy.deepcopy(net).to(a.device), lambda n: F.cross_entropy(n(x), y))
     base_mode, base = best(variants)
     rows = [["plain network", *_cells(variants, base, base), base_mode]]
     for name in a.methods:
-        model = bf.bayesify(copy.deepcopy(net), METHODS[name](), num_data=50_000)
-        variants = {m: training_step(a, model, lambda n: n(x, target=y).total, m) for m in a.modes}
+        model = bf.bayesify(copy.deepcopy(net).to(a.device), methods[name](), num_data=50_000)
+        variants = timed(model, lambda n: n(x, target=y).total)
+        del model
         mode, chosen = best(variants)
         rows.append([name, *_cells(variants, chosen, base), mode])
     header = ["training step", *(f"{m} ms" for m in a.modes), "ratio", "memory ratio", "best"]
@@ -109,10 +122,10 @@ def time_prediction(a: argparse.Namespace, net: nn.Module, x: torch.Tensor) -> N
     rows = []
     for batch in (1, a.batch):
         part = x[:batch].contiguous()
-        model = bf.bayesify(copy.deepcopy(net), bf.MonteCarloVI(), num_data=50_000)
-        base_mode, base = best({mode: _forward(a, net, part, mode) for mode in a.modes if mode != "captured"})
+        model = bf.bayesify(copy.deepcopy(net).to(a.device), bf.MonteCarloVI(), num_data=50_000)
+        base_mode, base = plain_forward(a, net, part)
         for compiled in (False, True) if a.modes != ["eager"] else (False,):
-            seconds = _predict(a, model, part, compiled).seconds
+            seconds = prediction(a, model, part, compile=compiled).seconds
             way = "compiled" if compiled else "eager"
             plain = f"{1e3 * base.seconds:.2f} ({base_mode})"
             row = [f"batch {batch}, {way}", f"{1e3 * seconds:.2f}", plain, f"{seconds / base.seconds:.2f}"]
@@ -121,30 +134,36 @@ def time_prediction(a: argparse.Namespace, net: nn.Module, x: torch.Tensor) -> N
     table("predict, 20 draws", rows, ["", "ms", "one plain forward ms", "ratio"])
 
 
-def _forward(a: argparse.Namespace, net: nn.Module, x: torch.Tensor, mode: str) -> Timing:
-    called = in_mode(copy.deepcopy(net).eval(), mode)
+def plain_forward(a: argparse.Namespace, net: nn.Module, x: torch.Tensor) -> tuple[str, Timing]:
+    """The plain network's forward in its best mode."""
 
-    def forward() -> None:
-        with torch.no_grad(), autocast(a):
-            called(x)
+    def timed(mode: str) -> Timing:
+        called = in_mode(copy.deepcopy(net).to(a.device).eval(), mode)
 
-    return measure(forward, a.device)
+        def forward() -> None:
+            with torch.no_grad(), autocast(a):
+                called(x)
+
+        return measure(forward, a.device)
+
+    return best({mode: timed(mode) for mode in a.modes if mode != "captured"})
 
 
-def _predict(a: argparse.Namespace, model: bf.BayesianModule, x: torch.Tensor, compiled: bool) -> Timing:
+def prediction(a: argparse.Namespace, model: bf.BayesianModule, x: torch.Tensor, **options: bool) -> Timing:
     torch._dynamo.reset()
 
     def predict() -> None:
         with autocast(a):
-            model.predict(x, 20, compile=compiled)
+            model.predict(x, 20, **options)
 
     return measure(predict, a.device)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def arguments(
+    about: str | None, methods: Mapping[str, object], default: list[str]
+) -> argparse.ArgumentParser:
+    """The options of a benchmark of steps."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     cuda = torch.cuda.is_available()
     parser.add_argument("--device", default="cuda" if cuda else "cpu")
     parser.add_argument("--net", default="resnet18")
@@ -153,17 +172,26 @@ def main() -> None:
     parser.add_argument("--channels", type=int, default=3)
     parser.add_argument("--precision", choices=["32", "bf16"], default="32")
     parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES if cuda else MODES[:2])
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", choices=list(methods), default=default)
     parser.add_argument("--only", choices=["training", "prediction"], help="one of the two tables")
-    a = parser.parse_args()
+    return parser
+
+
+def prepare(a: argparse.Namespace) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """The plain network, on the CPU, and a batch on the device."""
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
-    net = make(a.net, num_outputs=10, input_shape=(a.channels, a.size, a.size)).to(a.device)
+    net = make(a.net, num_outputs=10, input_shape=(a.channels, a.size, a.size))
     x = torch.randn(a.batch, a.channels, a.size, a.size, device=a.device)
-    y = torch.randint(10, (a.batch,), device=a.device)
+    return net, x, torch.randint(10, (a.batch,), device=a.device)
+
+
+def main() -> None:
+    a = arguments(__doc__, METHODS, list(METHODS)).parse_args()
+    net, x, y = prepare(a)
     if a.only != "prediction":
-        time_training(a, net, x, y)
+        time_training(a, net, x, y, METHODS)
     if a.only != "training":
         time_prediction(a, net, x)
 
