@@ -11,6 +11,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 import bayesify as bf
+from bayesify.posteriors.component_weights import Assigned, assign, weights_for
 
 FAILURE_RATE = 1e-6
 
@@ -53,7 +54,7 @@ def test_assignments_have_their_probabilities(assignment: str, probs: list[float
     passes: Counter[int] = Counter()
     generator = torch.Generator().manual_seed(1)
     for _ in range(3000):  # the eager pass draws on the host, the others on the device
-        chosen = model.posterior._assign(bf.posteriors.Call((), {}, generator)).by_unit[
+        chosen = assign(model.posterior, bf.posteriors.Call((), {}, generator)).by_unit[
             "0" if assignment == "layer" else "0.bias"
         ]
         passes[chosen if isinstance(chosen, int) else int(chosen[0])] += 1
@@ -213,7 +214,7 @@ def test_gradients_are_unbiased(assignment: str) -> None:
         nll = model.loss(x, y, generator=generator.manual_seed(seed)).nll
         gradients = torch.autograd.grad(nll, parameters, allow_unused=True)
         filled = [torch.zeros_like(p) if g is None else g for g, p in zip(gradients, parameters, strict=True)]
-        chosen = model.posterior._assign(bf.posteriors.Call((), {}, generator.manual_seed(seed))).by_unit
+        chosen = assign(model.posterior, bf.posteriors.Call((), {}, generator.manual_seed(seed))).by_unit
         flat = [z if isinstance(z, int) else z.tolist() for z in chosen.values()]
         key = tuple(k for z in flat for k in (z if isinstance(z, list) else [z]))
         by_outcome[key] = filled
@@ -352,13 +353,13 @@ def test_small_tensors_together_and_one_by_one(assignment: str) -> None:
     model = bf.bayesify(net.double(), bf.EnsemblePatching(3, assignment, spread=1.0), num_data=10)
     q = model.posterior
     z = q.mixing.draw(torch.device("cpu"))
-    chosen = bf.posteriors.components.Assigned(q.mixing.by_unit(z), z)
+    chosen = Assigned(q.mixing.by_unit(z), z)
     held = q.held(list(q.slots))
     kl, again, row = q.divergence.carried(q, held, q.flat)
-    together = q._weights(again, chosen, row, None)
+    together = weights_for(q, again, chosen, row, None)
     assert q.flat is not None and set(q.flat.names) == set(q.patches)
     torch.testing.assert_close(kl, q.divergence(q, held))
-    apart = q._weights(held, chosen, None, None)
+    apart = weights_for(q, held, chosen, None, None)
     parameters = list(model.parameters())
     gradients = []
     for value, weights in ((kl, together), (q.divergence(q, held), apart)):
@@ -368,9 +369,7 @@ def test_small_tensors_together_and_one_by_one(assignment: str) -> None:
         torch.testing.assert_close(together[name], weight)
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b)
-    draws = q._weights(
-        held, bf.posteriors.components.Assigned(q.mixing.by_unit(z[None]), z[None]), row, None, 1
-    )
+    draws = weights_for(q, held, Assigned(q.mixing.by_unit(z[None]), z[None]), row, None, 1)
     for name in q.patches:
         torch.testing.assert_close(draws[name][0], apart[name])
 

@@ -9,6 +9,8 @@ from torch import nn
 
 import bayesify as bf
 from bayesify.posteriors.base import Call
+from bayesify.posteriors.component_weights import assign
+from bayesify.posteriors.patches import value_at
 
 FAILURE_RATE = 1e-6
 
@@ -44,11 +46,14 @@ def test_each_example_has_the_weights_of_its_own_assignment(case: str, assignmen
     model = bf.bayesify(build(), method, num_data=10)
     x = torch.randn(shape)
     y = model(x, generator=torch.Generator().manual_seed(3))
-    chosen = model.posterior._assign(Call((x,), {}, torch.Generator().manual_seed(3))).by_unit
+    chosen = assign(model.posterior, Call((x,), {}, torch.Generator().manual_seed(3))).by_unit
     for i in range(len(x)):
         q = model.posterior
         held = q.held(list(q.slots))
-        weights = {name: q._at(name, held, chosen[patch.unit][i], None) for name, patch in q.patches.items()}
+        weights = {
+            name: value_at(patch, q.centroids(name, held), chosen[patch.unit][i])
+            for name, patch in q.patches.items()
+        }
         alone = torch.func.functional_call(model.net, weights, (x[i : i + 1],))
         torch.testing.assert_close(y[i : i + 1], alone, rtol=1e-4, atol=1e-5)
     y.sum().backward()
