@@ -39,31 +39,32 @@ def carry_squares(tensors: Sequence[Tensor], weights: Sequence[float]) -> tuple[
 
 
 def _sum_of_squares(weights: Sequence[float], tensors: Sequence[Tensor]) -> Tensor:
-    if torch.compiler.is_compiling():  # which would make a kernel or two for every tensor
-        return torch.ops.bayesify.sum_of_squares(list(tensors), list(weights))
-    return _multi_tensor_sum(list(tensors), list(weights))
-
-
-def _multi_tensor_sum(tensors: list[Tensor], weights: list[float]) -> Tensor:
     terms = []
     for weight, places in _groups(weights).items():
         group = [tensors[i] for i in places]
-        dtype = torch.promote_types(group[0].dtype, torch.float32)
-        terms.append(weight * torch.stack(torch._foreach_norm(group, 2, dtype=dtype)).square().sum())
+        norms = torch.ops.bayesify.norms(group) if torch.compiler.is_compiling() else _norms(group)
+        terms.append(weight * norms.square().sum())
     return torch.stack(terms).sum()
 
 
+def _norms(tensors: list[Tensor]) -> Tensor:
+    """‖w_j‖ of many tensors by a multi-tensor kernel: (tensors,)."""
+    dtype = torch.promote_types(tensors[0].dtype, torch.float32)
+    return torch.stack(torch._foreach_norm(tensors, 2, dtype=dtype))
+
+
+# an operator, because Inductor would make a reduction or two for every tensor
 _operator = torch.library.custom_op(
-    "bayesify::sum_of_squares",
-    _multi_tensor_sum,
+    "bayesify::norms",
+    _norms,
     mutates_args=(),
     tags=(torch.Tag.flexible_layout,),  # takes convolution weights in the compiler's order, without a copy
 )
 
 
 @_operator.register_fake
-def _(tensors: list[Tensor], weights: list[float]) -> Tensor:
-    return tensors[0].new_empty((), dtype=torch.promote_types(tensors[0].dtype, torch.float32))
+def _(tensors: list[Tensor]) -> Tensor:
+    return tensors[0].new_empty(len(tensors), dtype=torch.promote_types(tensors[0].dtype, torch.float32))
 
 
 def _gradients(weights: Sequence[float], tensors: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
