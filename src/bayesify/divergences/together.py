@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from bayesify import families, priors
 from bayesify.chi_squared import chi_squared
@@ -13,6 +14,7 @@ from bayesify.divergences.exact import exact
 from bayesify.divergences.statistics import Draws
 from bayesify.families.base import inside_functorch
 from bayesify.families.noise import standard_normal
+from bayesify.kernels.normal_kl import available, normal_kl_
 
 #: (estimator, family, prior) -> the KL of many tensors at once
 TOGETHER: dict[tuple[str, type, type], Callable[[Any, Any, Draws], Tensor]] = {}
@@ -42,6 +44,8 @@ def normal_normal_repar(qs: Sequence[families.Normal], p: priors.Normal, draws: 
 
     It is the tuple of the pair: mean (w − m)² = (μ − m)² + 2(μ − m)σ ξ̄ + σ² mean ξ², and mean ξ² = ξ̄² + v.
     """
+    if _one_kernel(qs, draws):
+        return _fused(qs, p, draws.num)
     if _plain(qs):
         return torch.stack([_repar(q, p, draws) for q in qs]).sum()
     locs, log_scales = [q.loc for q in qs], [q.log_scale for q in qs]
@@ -61,6 +65,56 @@ def _repar(q: families.Normal, p: priors.Normal, draws: Draws) -> Tensor:
     scale = q.scale
     quadratic = (q.loc - p.mean + scale * mean).square() + scale.square() * var
     return (quadratic / (2 * p.std**2) - q.log_scale).sum() + q.shape.numel() * (math.log(p.std) - 0.5)
+
+
+def _one_kernel(qs: Sequence[families.Normal], draws: Draws) -> bool:
+    """Does a kernel make noise, value and gradients of all tensors: plain float32 on one CUDA device?"""
+    first = qs[0].loc
+    if not first.is_cuda or draws.generator is not None or not available(draws.num) or _functorch():
+        return False
+    tensors = [*(q.loc for q in qs), *(q.log_scale for q in qs)]
+    return all(
+        type(t) in (Tensor, Parameter) and t.dtype == torch.float32 and t.device == first.device
+        for t in tensors
+    )
+
+
+def _functorch() -> bool:
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+_functorch._dynamo_marked_constant = True  # type: ignore[attr-defined]  # asked while tracing, where vmap is entered too
+
+
+def _fused(qs: Sequence[families.Normal], p: priors.Normal, num_draws: int) -> Tensor:
+    """Tensors of whole groups of four numbers come first, so that their gradients are aligned views."""
+    qs = sorted(qs, key=lambda q: q.loc.numel() % 4 != 0)
+    return _Fused.apply(p.mean, p.std, num_draws, *(q.loc for q in qs), *(q.log_scale for q in qs))
+
+
+class _Fused(torch.autograd.Function):
+    """All tensors as two vectors, in whose place the kernel writes the gradients: 2 numbers a weight, any M."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Tensor:
+        # Without gradients the compiler leaves out ctx where the arguments are as many as named here: never.
+        mean, std, num_draws, *tensors = arguments
+        ctx.shapes = [t.shape for t in tensors[: len(tensors) // 2]]
+        n = len(ctx.shapes)
+        loc, log_scale = (torch.cat([t.reshape(-1) for t in part]) for part in (tensors[:n], tensors[n:]))
+        value = normal_kl_(loc, log_scale, mean, std, num_draws)
+        ctx.save_for_backward(loc, log_scale)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        sizes = [shape.numel() for shape in ctx.shapes]
+        cut = [
+            part.view(shape)
+            for gradient in ctx.saved_tensors
+            for part, shape in zip((gradient * grad).split(sizes), ctx.shapes, strict=True)
+        ]
+        return (None, None, None, *cut)
 
 
 def _plain(qs: Sequence[families.Normal]) -> bool:
