@@ -110,7 +110,7 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         sizes = [shape.numel() for shape in ctx.shapes]
         cut = [
-            part.view(shape)
+            part if len(shape) == 1 else part.view(shape)  # most tensors of a network are vectors
             for gradient in ctx.saved_tensors
             for part, shape in zip((gradient * grad).split(sizes), ctx.shapes, strict=True)
         ]
