@@ -1,0 +1,56 @@
+"""Compiled gradients are the eager ones. (torch 2.11 lost those of some autograd.Functions, without a word.)"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import bayesify as bf
+
+
+def gradients(model: nn.Module, value: Tensor) -> dict[str, Tensor]:
+    model.zero_grad()
+    value.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_equal_gradients(model: nn.Module, eager: Any, compiled: Any) -> None:
+    """Rounding of float32 alone: the order of sums may differ."""
+    torch._dynamo.reset()
+    ours, theirs = gradients(model, eager()), gradients(model, compiled())
+    assert ours.keys() == theirs.keys()
+    for name, gradient in ours.items():
+        assert torch.allclose(theirs[name], gradient, rtol=1e-3, atol=1e-5 * gradient.abs().max().item()), name
+
+
+@pytest.mark.parametrize("options", [{}, {"activation": "first_order"}, {"variance": "row"}], ids=str)
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Tanh])
+def test_density_propagation(activation: Any, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), activation(), nn.MaxPool2d(2), nn.Flatten())
+    net = nn.Sequential(*layers, nn.Linear(36, 8), nn.LayerNorm(8), activation(), nn.Linear(8, 3))
+    model = bf.bayesify(net, bf.DensityPropagation(**options), num_data=1000)
+    x, y = torch.randn(8, 1, 8, 8), torch.randint(3, (8,))
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    assert_equal_gradients(model, lambda: model(x, target=y).total, lambda: compiled(x, target=y).total)
+
+
+EXACT = [
+    bf.MonteCarloVI(),
+    bf.MonteCarloVI(family="laplace", prior="laplace"),
+    bf.MonteCarloVI(family="gamma", prior="gamma"),
+    bf.VarianceNetwork(parameterization="layer"),
+    bf.VarianceNetwork(parameterization="weight"),
+    bf.VarianceNetwork(prior="student_t"),
+    bf.EnsemblePatching(num_components=3, where=bf.where.all),
+]
+
+
+@pytest.mark.parametrize("method", EXACT, ids=repr)
+def test_the_kl(method: Any) -> None:
+    torch.manual_seed(0)
+    model = bf.bayesify(nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)), method, num_data=10)
+    model.loss(torch.randn(5, 4), torch.randint(3, (5,)))
+    compiled = torch.compile(model.kl, backend="aot_eager", fullgraph=True)
+    assert_equal_gradients(model, model.kl, compiled)
