@@ -16,8 +16,8 @@ def evaluate(
     suite: Annotated[
         str | None,
         typer.Option(
-            help="Suites, joined by commas: calibration, ood, corruption, shift, adversarial, saliency, "
-            "compression; or all. Results stay in RUN for `bayesify report`.",
+            help="Suites, joined by commas, see `bayesify show suites`; or all. One that does not suit the "
+            "run is left out. Results stay in RUN for `bayesify report`.",
             show_default="the metrics alone",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def evaluate(
     """Measure a trained model: accuracy, calibration and uncertainty, or error in original units.
 
     Another data set of the same shape shows how the model behaves on what it was not trained for. Suites go
-    further: inputs of another kind, corruptions, attacks, saliency, pruning.
+    further: inputs of another kind, corruptions, attacks, saliency, pruning, and what is special to a method.
 
     Example: bayesify evaluate runs/first --suite calibration,ood,corruption --num-draws 50
     """
@@ -162,7 +162,12 @@ def run_suites_of(
         num_bins,
         run.config["train"]["batch_size"] if batch_size is None else batch_size,
     )
-    outcomes = run_suites(subject, names, lambda name: note(f"suite {name} …"))
+    outcomes = run_suites(
+        subject,
+        names,
+        lambda name: note(f"suite {name} …"),
+        lambda reason: note(f"left out: {reason}", "yellow"),
+    )
     facts = {"weights": weights, "num_draws": num_draws, "num_bins": num_bins}
     write_evaluation(run.folder, facts, outcomes)
     return outcomes

@@ -36,6 +36,7 @@ class TrainOptions:
     compile: bool | str = "auto"
     tensorboard: bool = False
     members_in_parallel: bool = False
+    record: bool = False
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self)).items():
@@ -70,7 +71,7 @@ class TrainOptions:
 
     def for_fit(self) -> dict[str, Any]:
         """The options that `bf.fit`, or `bf.fit_members`, takes."""
-        ours = ["batch_size", "augment", "val_fraction", "members_in_parallel"]
+        ours = ["batch_size", "augment", "val_fraction", "members_in_parallel", "record"]
         if self.members_in_parallel:
             ours += ["devices", "num_nodes"]  # those of the groups
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ours}

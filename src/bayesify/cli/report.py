@@ -55,6 +55,7 @@ def evaluation_of(folder: Path, device: str) -> "Evaluation":
     from dataclasses import replace
 
     from bayesify.cli.evaluate import run_suites_of
+    from bayesify.cli.recording import recorded
     from bayesify.cli.run import Run
     from bayesify.cli.terminal import note
     from bayesify.suites import read_evaluation
@@ -82,7 +83,8 @@ def evaluation_of(folder: Path, device: str) -> "Evaluation":
         "class_names": run.task["class_names"],
         **stored.facts,
     }
-    return replace(stored, label=folder.name, method=config["method"]["name"], facts=facts)
+    outcomes = {**stored.outcomes, **recorded(folder)}
+    return replace(stored, label=folder.name, method=config["method"]["name"], facts=facts, outcomes=outcomes)
 
 
 def _without(evaluation: "Evaluation", key: str) -> "Evaluation":

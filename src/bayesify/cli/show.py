@@ -18,6 +18,7 @@ REGISTRIES = {
     "data": ("bayesify.data", "DATA"),
     "metrics": ("bayesify.metrics", "METRICS"),
     "corruptions": ("bayesify.corruptions", "CORRUPTIONS"),
+    "suites": ("bayesify.suites", "SUITES"),
     "schedules": ("bayesify.engine.schedules", "SCHEDULES"),
 }
 

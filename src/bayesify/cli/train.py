@@ -113,6 +113,15 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", rich_help_panel=FILES, help="Write TensorBoard files as well.")
     ] = D.tensorboard,
+    record: Annotated[
+        bool,
+        typer.Option(
+            "--record",
+            rich_help_panel=FILES,
+            help="Write down what the method's diagnostics see in each epoch, for `bayesify report`: the phase "
+            "transition of a variance network, temperature and thermostat of a sampler.",
+        ),
+    ] = D.record,
     epochs: Annotated[
         int, typer.Option(min=1, rich_help_panel=HOW, help="Passes over the training data.")
     ] = D.epochs,

@@ -13,6 +13,7 @@ import bayesify as bf
 from bayesify.cli import build
 from bayesify.cli.errors import EXPECTED, RunFailed, describe
 from bayesify.cli.record import CONFIG, SUMMARY, config_of, holds_a_run, read_config, versions, write_json
+from bayesify.cli.recording import recording
 from bayesify.cli.run import Run
 from bayesify.cli.settings import TABLES, Settings, Tables, contradictions, merged
 from bayesify.cli.terminal import counted, metrics_table, note, output
@@ -164,6 +165,9 @@ def _fit(prepared: Prepared, folder: Path, resume: bool) -> bf.History:
     """Train the model, or its members apart from each other; the rows of all members then."""
     model, o = prepared.model, prepared.settings.train
     options: dict[str, Any] = {"folder": folder, "resume": resume, **o.for_fit()}
+    if o.record:
+        found = recording(model, prepared.val, folder, o.lr, o.epochs)
+        options |= found if is_first_process() else {}
     if not o.members_in_parallel:
         return bf.fit(model, prepared.train, prepared.val, **options)
     method = model.method

@@ -5,6 +5,7 @@ from bayesify.diagnostics.convergence import autocorrelation, ess, function_valu
 from bayesify.diagnostics.curvature import kappa
 from bayesify.diagnostics.monitor import Monitor, Row
 from bayesify.diagnostics.phase_transition import PhaseRecorder, PhaseTransition
+from bayesify.diagnostics.sampler_record import SamplerRecorder
 from bayesify.diagnostics.short_run import tune
 from bayesify.diagnostics.tuning import Suggestion, suggest
 from bayesify.diagnostics.variance import log_alpha, zero_mean
@@ -15,6 +16,7 @@ __all__ = [
     "PhaseRecorder",
     "PhaseTransition",
     "Row",
+    "SamplerRecorder",
     "Suggestion",
     "autocorrelation",
     "ess",

@@ -67,6 +67,7 @@ class Monitor:
         self.every = every
         self.names = {} if model is None else {id(p): name for name, p in model.named_parameters()}
         self.series: dict[Any, Series] = {}
+        self.steps: list[int] = []  # of the sampler, at each look
         self.losses = Losses(model, every)
         self.handle = sampler.register_step_pre_hook(self._look)
 
@@ -87,6 +88,7 @@ class Monitor:
                 if p.grad is not None:
                     self._record(p, group, phase == self.every - 1)
         if phase == self.every - 1:
+            self.steps.append(sampler.steps + 1)
             self.losses.look()
 
     def _record(self, p: Tensor, group: dict[str, Any], second: bool) -> None:

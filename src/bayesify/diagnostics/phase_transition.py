@@ -94,7 +94,7 @@ class PhaseRecorder:
         det, one, many = (accuracies[mode] for mode in MODES)
         row = Row(epoch, det, one, many, log_alpha=means)
         if epoch % self.every == 0:
-            for name in row.log_alpha:
+            for name in filter(partial(_has_gate, model), row.log_alpha):
                 with at_mean(model, name):
                     row.without_noise[name] = evaluate(
                         model, self.loader, self.num_draws, generator=generator
@@ -137,12 +137,16 @@ def _fallen(accuracy: float, ensemble: float, chance: float) -> bool:
     return ensemble > 2 * chance and accuracy - chance < 0.5 * (ensemble - chance)
 
 
+def _has_gate(model: BayesianModule, name: str) -> bool:
+    return "noise_gate" in variance_posterior(model).random_tensor(name)._buffers
+
+
 @contextmanager
 def at_mean(model: BayesianModule, name: str) -> Iterator[None]:
     """One random weight fixed at its mean while the context lasts."""
-    gate = variance_posterior(model).random_tensor(name)._buffers.get("noise_gate")
-    if gate is None:
+    if not _has_gate(model, name):
         raise ValueError(f"{name!r} has no gate for its noise: this needs noise='normal'")
+    gate = variance_posterior(model).random_tensor(name).get_buffer("noise_gate")
     old = gate.clone()
     gate.zero_()
     try:

@@ -44,6 +44,20 @@ FACTS: dict[str, Fact] = {
     "temperature": Fact("above 1 the model was overconfident"),
     "infidelity": Fact("how badly the saliency map predicts changes", "lower"),
     "sensitivity": Fact("how much the saliency map moves with the input", "lower"),
+    "kl_value": Fact("KL of the tensor that was looked at, in nats", None, "", "KL"),
+    "kl_error": Fact("mean |estimate − KL| in nats with 100 draws", None, "", "KL error"),
+    "kl_stored": Fact("numbers kept for the gradient with 100 draws", None, "count", "stored numbers"),
+    "log_alpha": Fact("mean log of variance ÷ mean² of the weights", None, "", "log α"),
+    "kappa_above": Fact("weights with κ above the threshold", None, "%", "κ above"),
+    "stored_draws": Fact("draws of the weights that were kept", None, "count", "stored draws"),
+    "chains": Fact("runs of the sampler", None, "count"),
+    "rhat": Fact("1 where the chains agree: median output", "lower", "", "R-hat"),
+    "rhat_largest": Fact("the same of the worst output", "lower", "", "largest R-hat"),
+    "ess": Fact("draws worth this many independent: median output", "higher", "", "ESS"),
+    "ess_smallest": Fact("the same of the worst output", "higher", "", "smallest ESS"),
+    "kinetic_temperature": Fact("1 where the momenta are at the right temperature", None, "", "kinetic T"),
+    "loss_ess": Fact("independent values the losses of training are worth", "higher", "", "ESS of the loss"),
+    "num_weights": Fact("entries of the tensor", None, "count", "weights"),
     "num_bins": Fact("bins of confidence in ece and its relatives", None, "count", "bins"),
     "num_data": Fact("examples", None, "count", "examples"),
     "num_draws": Fact("draws averaged in each prediction", None, "count", "draws"),
@@ -69,7 +83,9 @@ def written(name: str, value: float) -> str:
     unit = fact(name).unit
     if unit == "count":
         return f"{value:,.0f}"
-    return f"{100 * value:.2f} %" if unit == "%" else f"{value:.4g}"
+    if unit == "%":
+        return f"{100 * value:.2f} %"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def header(name: str, num_bins: int | None = None) -> str:

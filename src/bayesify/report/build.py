@@ -6,7 +6,7 @@ from typing import Any
 
 from bayesify.files import write_atomically
 from bayesify.metrics.facts import fact, written
-from bayesify.report import sections
+from bayesify.report import posterior_sections, sections
 from bayesify.report.comparison import Row, comparison, grouped, with_corruption_errors
 from bayesify.report.page import Copy, Folded, List, Page, Section
 from bayesify.report.papers import cited
@@ -14,6 +14,7 @@ from bayesify.report.tables import Cell, Column, Table
 from bayesify.suites.store import Evaluation
 
 OVERVIEW = ("accuracy", "nll", "brier", "ece", "aurc", "rmse", "crps", "calibration_error", "coverage90")
+HIDDEN = ("settings", "name")  # facts that are no column of the table of runs
 FROM_OTHERS = (("ood", "auroc"), ("corruption", "corrupted/accuracy"), ("shift", "rotated_30/accuracy"))
 
 
@@ -52,13 +53,20 @@ class Report:
             sections.adversarial_section(rows),
             sections.saliency_section(rows, names),
             sections.compression_section(rows),
+            posterior_sections.kl_section(rows),
+            posterior_sections.variance_section(rows),
+            posterior_sections.chain_section(rows),
             sections.examples_section(rows, names),
         ]
         table = self.overview()
         first = Section("Results", [List(self.in_short(table)), table, *_table_files(table)])
         made = [first, *(s for s in found if s is not None), self._runs(), self._papers()]
         count = sum(len(row.runs) for row in rows)
-        lead = f"{_counted(count, 'run')} compared in {_counted(len(rows), 'row')}. {self._data()}".strip()
+        averaged = f", averaged over seeds into {_counted(len(rows), 'row')}" if count > len(rows) else ""
+        lead = (
+            f"{_counted(count, 'run')}{self._data()}{averaged}: how often the answers are right, and how far the "
+            f"stated uncertainty can be trusted."
+        )
         return Page(
             self.title, lead, [s for s in made if s.parts], "Made by bayesify; this file needs no network."
         )
@@ -84,12 +92,12 @@ class Report:
 
     def _data(self) -> str:
         found = {str(run.facts["data"]) for row in self.rows for run in row.runs if run.facts.get("data")}
-        return f"Data: {', '.join(sorted(found))}." if found else ""
+        return f" on {', '.join(sorted(found))}" if found else ""
 
     def _runs(self) -> Section:
         """What was run, in full."""
         keys = list(
-            dict.fromkeys(k for row in self.rows for run in row.runs for k in run.facts if k != "settings")
+            dict.fromkeys(k for row in self.rows for run in row.runs for k in run.facts if k not in HIDDEN)
         )
         if not keys:
             return Section("Runs", [])

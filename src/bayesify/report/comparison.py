@@ -68,8 +68,9 @@ def grouped(evaluations: Sequence[Evaluation]) -> list[Row]:
 
 
 def comparison(rows: Sequence[Row], suite: str, keys: Sequence[str], title: str) -> Table:
-    """A table of one suite's metrics; columns that no row has are left out."""
+    """A table of one suite's metrics, without columns that no row has and rows that have none of them."""
     present = [key for key in keys if any(row.values(suite, key) for row in rows)]
+    rows = [row for row in rows if any(row.values(suite, key) for key in present)]
     bins = {int(n) for row in rows for n in row.values(suite, "num_bins")}
     num_bins = next(iter(bins)) if len(bins) == 1 else None
     columns = [Column("run", "run")]
@@ -82,7 +83,8 @@ def comparison(rows: Sequence[Row], suite: str, keys: Sequence[str], title: str)
         tests |= used
         for line, cell in zip(body, cells, strict=True):
             line.append(cell)
-    return Table(title, columns, body, _notes(rows, tests, bins))
+    marked = any(cell.best for line in body for cell in line)
+    return Table(title, columns, body, _notes(rows, tests, bins, marked))
 
 
 def column_cells(rows: Sequence[Row], suite: str, key: str) -> tuple[list[Cell], set[str]]:
@@ -126,8 +128,8 @@ def _difference(a: Row, b: Row, suite: str, key: str) -> tuple[float, str] | Non
     return None
 
 
-def _notes(rows: Sequence[Row], tests: set[str], bins: set[int]) -> list[str]:
-    counts = sorted({len(row.runs) for row in rows})
+def _notes(rows: Sequence[Row], tests: set[str], bins: set[int], marked: bool) -> list[str]:
+    counts = sorted({len(row.runs) for row in rows}) or [0]
     runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     many = counts[-1] > 1
     notes = [f"Runs in each row: {runs}" + ("; mean ± standard error." if many else ".")]
@@ -143,7 +145,7 @@ def _notes(rows: Sequence[Row], tests: set[str], bins: set[int]) -> list[str]:
             f"Best in bold (*). ≈: not told apart from the best, paired t-test over {paired}, "
             f"p > {LEVEL} after Holm's correction."
         )
-    elif len(rows) > 1:
+    elif marked:
         notes.append("Best in bold (*); no test: it needs several seeds, or one number per example.")
     return notes
 

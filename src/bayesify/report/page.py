@@ -142,6 +142,8 @@ class Page:
                 f"<figure><div{strip}>{drawn}</div><figcaption>{_text(picture.caption)}</figcaption></figure>"
             )
         size = "" if gallery.size == "normal" else f" {gallery.size}"
+        if not size and len(figures) % 3 == 0:
+            size = " thirds"
         return f'<div class="figures{size}">{"".join(figures)}</div>'
 
 
@@ -160,7 +162,7 @@ def table_html(table: Table) -> str:
 
 
 def _head(column: Column) -> str:
-    arrow = {"higher": " ↑", "lower": " ↓"}.get(column.better or "", "")
+    arrow = {"higher": "\u00a0↑", "lower": "\u00a0↓"}.get(column.better or "", "")
     meaning = f' title="{html.escape(column.meaning, quote=True)}"' if column.meaning else ""
     better = f' data-better="{column.better}"' if column.better else ""
     return (

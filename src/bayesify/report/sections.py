@@ -19,9 +19,15 @@ def having(rows: Sequence[Row], suite: str, key: str) -> list[Row]:
 
 
 def series(rows: Sequence[Row], suite: str, x: str, y: str) -> Series:
-    """(label, x, y) of every row that has both; y averaged over seeds where x is the same."""
+    """(label, x, y) of every row; y averaged over seeds where x is the same.
+
+    A row without them has empty ones: it is not drawn, and every row keeps its colour in all figures.
+    """
     found: Series = []
-    for row in having(rows, suite, y):
+    for row in rows:
+        if row.first.array(suite, y) is None:
+            found.append((row.label, np.empty(0), np.empty(0)))
+            continue
         runs = [run for run in row.runs if run.array(suite, y) is not None]
         xs, ys = ([run.outcomes[suite].arrays[key] for run in runs] for key in (x, y))
         same = all(a.shape == xs[0].shape and np.allclose(a, xs[0]) for a in xs)
@@ -41,19 +47,21 @@ def calibration_section(rows: Sequence[Row]) -> Section | None:
         diagram = calibrated.reliability(
             a["bin_size"], a["bin_confidence"], a["bin_accuracy"], row.label, ece
         )
-        diagrams.append(Picture(diagram, f"{row.label}: red, too sure; green, too unsure."))
+        diagrams.append(
+            Picture(diagram, f"{row.label}: blue, right answers; red, too sure; green, too unsure.")
+        )
     keys = ("nll", "tempered/nll", "ece", "tempered/ece", "mce", "adaptive_ece", "classwise_ece", "ece_20bins",
             "mce_20bins", "ece_8bins", "temperature")  # fmt: skip
     curves = [
         Picture(
-            calibrated.risk_coverage(series(have, "calibration", "coverage", "risk")),
+            calibrated.risk_coverage(series(rows, "calibration", "coverage", "risk")),
             "Selective prediction: the share of wrong answers when only the most confident share is answered.",
         )
     ]
     for what in ("accuracy", "size"):
-        figure = calibrated.confidence_sets(series(have, "calibration", "set_threshold", f"set_{what}"), what)
-        words = "right answers among" if what == "accuracy" else "size of"
-        curves.append(Picture(figure, f"Confidence sets: {words} the examples on which the draws agree."))
+        figure = calibrated.confidence_sets(series(rows, "calibration", "set_threshold", f"set_{what}"), what)
+        words = "right answers among the" if what == "accuracy" else "how many are the"
+        curves.append(Picture(figure, f"Confidence sets: {words} examples on which so many draws agree."))
     return Section(
         "Calibration",
         [
@@ -73,7 +81,7 @@ def regression_section(rows: Sequence[Row]) -> Section | None:
         return None
     pictures = [
         Picture(
-            calibrated.calibration_curve(series(have, "calibration", "level", "share")),
+            calibrated.calibration_curve(series(rows, "calibration", "level", "share")),
             "The share of targets below the predicted quantile of each level; the diagonal is right.",
         )
     ]
@@ -118,7 +126,10 @@ def corruption_section(rows: Sequence[Row]) -> Section | None:
     pictures = []
     for key in ("accuracy", "ece"):
         found: Series = []
-        for row in have:
+        for row in rows:
+            if row not in have:
+                found.append((row.label, np.empty(0), np.empty(0)))
+                continue
             runs = [run.outcomes["corruption"] for run in row.runs if "corruption" in run.outcomes]
             means = [outcome.arrays[key].mean(0) for outcome in runs]
             clean = [outcome.metrics[f"clean/{key}"] for outcome in runs]
@@ -159,7 +170,7 @@ def shift_section(rows: Sequence[Row]) -> Section | None:
     pictures = []
     for x, prefix, draw, words in kinds:
         for key, y in (("accuracy", "accuracy"), ("entropy", "mean entropy (nats)")):
-            figure = draw(series(have, "shift", x, f"{prefix}_{key}"), y)
+            figure = draw(series(rows, "shift", x, f"{prefix}_{key}"), y)
             pictures.append(Picture(figure, f"{y.capitalize()} {words}."))
     keys = ("rotated_30/accuracy", "rotated_30/ece", "snr_-6/accuracy")
     table = comparison(rows, "shift", keys, "Rotated by 30°, and noise at −6 dB")
@@ -175,12 +186,15 @@ def adversarial_section(rows: Sequence[Row]) -> Section | None:
     pictures = []
     for attack in ("fgsm", "pgd"):
         for key, y in (("accuracy", "accuracy"), ("entropy", "mean entropy (nats)")):
-            figure = shift.against_attack(series(have, "adversarial", "eps", f"{attack}_{key}"), y)
+            figure = shift.against_attack(series(rows, "adversarial", "eps", f"{attack}_{key}"), y)
             pictures.append(Picture(figure, f"{attack.upper()}: {y} against the strength of the attack."))
     keys = ("fgsm_0.1/accuracy", "pgd_0.1/accuracy", "num_data")
-    return Section(
-        "Attacks", [comparison(rows, "adversarial", keys, "Attacks of strength 0.1"), Gallery(pictures)]
+    text = (
+        "Inputs changed on purpose, each by at most eps, so that the answer becomes wrong: in one step (FGSM) or in "
+        "ten (PGD). Accuracy falls with eps; a model that notices becomes unsure, and its entropy rises."
     )
+    table = comparison(rows, "adversarial", keys, "Attacks of strength 0.1")
+    return Section("Attacks", [text, table, Gallery(pictures)])
 
 
 def saliency_section(rows: Sequence[Row], class_names: Sequence[str] | None) -> Section | None:
@@ -211,10 +225,12 @@ def compression_section(rows: Sequence[Row]) -> Section | None:
     have = having(rows, "compression", "share")
     if not have:
         return None
-    figure = shift.pruning(series(have, "compression", "share", "accuracy"))
+    figure = shift.pruning(series(rows, "compression", "share", "accuracy"))
     keys = ("pruned_50/accuracy", "pruned_90/accuracy")
     table = comparison(rows, "compression", keys, "Weights pruned by size, without training again")
-    return Section("Compression", [table, Gallery([Picture(figure, "Accuracy against the share pruned.")])])
+    text = "How many of the smallest weights can be set to zero before accuracy falls."
+    gallery = Gallery([Picture(figure, "Accuracy against the share of weights set to zero.")])
+    return Section("Compression", [text, table, gallery])
 
 
 def examples_section(rows: Sequence[Row], class_names: Sequence[str] | None) -> Section | None:

@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterable
 from bayesify.names import lookup
 from bayesify.suites.adversarial import adversarial
 from bayesify.suites.calibration import calibration
+from bayesify.suites.chain import chain
 from bayesify.suites.compression import compression
 from bayesify.suites.corruption import corruption
+from bayesify.suites.kl import kl
 from bayesify.suites.ood import ood
 from bayesify.suites.saliency import saliency
 from bayesify.suites.shift import shift
 from bayesify.suites.store import Evaluation, read_evaluation, write_evaluation
-from bayesify.suites.subject import Outcome, Subject
+from bayesify.suites.subject import Outcome, Subject, Unsuitable
+from bayesify.suites.variance import variance
 
 SUITES: dict[str, Callable[[Subject], Outcome]] = {
     "calibration": calibration,
@@ -24,19 +27,39 @@ SUITES: dict[str, Callable[[Subject], Outcome]] = {
     "adversarial": adversarial,
     "saliency": saliency,
     "compression": compression,
+    "kl": kl,
+    "variance": variance,
+    "chain": chain,
 }
 
 
 def run_suites(
-    subject: Subject, names: Iterable[str], begun: Callable[[str], object] | None = None
+    subject: Subject,
+    names: Iterable[str],
+    begun: Callable[[str], object] | None = None,
+    left_out: Callable[[Unsuitable], object] | None = None,
 ) -> dict[str, Outcome]:
-    """The named suites, one after the other; `begun(name)` is called before each."""
+    """The named suites, one after the other; `begun(name)` is called before each.
+
+    left_out: called with the reason of each suite that does not suit the model, which is then left out unless none
+        suits it; without it the first such suite raises.
+    """
     chosen = {name: lookup(SUITES, name, "suite") for name in names}
-    outcomes = {}
+    outcomes, refused = {}, []
     for name, suite in chosen.items():
         if begun is not None:
             begun(name)
-        outcomes[name] = suite(subject)
+        try:
+            outcomes[name] = suite(subject)
+        except Unsuitable as error:
+            if left_out is None:
+                raise
+            refused.append(error)
+    if refused and not outcomes:
+        raise refused[0]
+    if left_out is not None:
+        for reason in refused:
+            left_out(reason)
     return outcomes
 
 
@@ -45,6 +68,7 @@ __all__ = [
     "Evaluation",
     "Outcome",
     "Subject",
+    "Unsuitable",
     "read_evaluation",
     "run_suites",
     "write_evaluation",

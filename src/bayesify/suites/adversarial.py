@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from bayesify.suites.subject import Outcome, Subject
 
@@ -15,7 +14,7 @@ def adversarial(subject: Subject) -> Outcome:
     from bayesify.attacks import fgsm, pgd
 
     subject.classifies("adversarial")
-    model = plain(subject.model)
+    model = subject.module
     x, y = subject.few()
     bounds = (float(x.min()), float(x.max()))
     arrays = {"eps": np.array(EPS)}
@@ -33,10 +32,3 @@ def adversarial(subject: Subject) -> Outcome:
         f"{name}_0.1/accuracy": float(arrays[f"{name}_accuracy"][EPS.index(0.1)]) for name in ("fgsm", "pgd")
     }
     return Outcome({**metrics, "num_data": float(len(x))}, arrays)
-
-
-def plain(model: Any) -> nn.Module:
-    """The module inside wrappers that only change predictions (units, temperature)."""
-    while not isinstance(model, nn.Module):
-        model = model.model
-    return model

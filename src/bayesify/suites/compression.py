@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from bayesify.evaluation import tally_of
-from bayesify.suites.adversarial import plain
-from bayesify.suites.subject import Outcome, Subject
+from bayesify.suites.subject import Outcome, Subject, Unsuitable
 
 SHARES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 
@@ -16,6 +15,11 @@ def compression(subject: Subject) -> Outcome:
     from bayesify.compress import pruning_curve
 
     subject.classifies("compression")
+    if not subject.module.posterior.is_around_net:
+        raise Unsuitable(
+            f"suite 'compression' prunes one set of weights; method {subject.module.method.name!r} has several: "
+            f"use it on point, mc_vi, vdp or variance"
+        )
 
     def accuracy(model: Any) -> float:
         tally, _ = tally_of(
@@ -23,7 +27,7 @@ def compression(subject: Subject) -> Outcome:
         )
         return tally.metrics()["accuracy"]
 
-    curve = pruning_curve(plain(subject.model), accuracy, SHARES)
+    curve = pruning_curve(subject.module, accuracy, SHARES)
     values = [point.value for point in curve]
     metrics = {f"pruned_{round(100 * share)}/accuracy": values[SHARES.index(share)] for share in (0.5, 0.9)}
     return Outcome(metrics, {"share": np.array(SHARES), "accuracy": np.array(values)})

@@ -5,7 +5,6 @@ import torch
 
 from bayesify.explain import infidelity, probability_of, sensitivity
 from bayesify.explain import saliency as map_of
-from bayesify.suites.adversarial import plain
 from bayesify.suites.calibration import thumbnails
 from bayesify.suites.subject import Outcome, Subject
 
@@ -15,7 +14,7 @@ NUM_EXAMPLES = 6
 def saliency(subject: Subject) -> Outcome:
     """Means over the first test images of the gradient map of the predicted class; noise std 0.1, radius 0.02."""
     subject.classifies("saliency")
-    model = plain(subject.model)
+    model = subject.module
     x, _ = subject.few()
     label = subject.model.predict(x, subject.num_draws, generator=subject.generator()).label
     score = probability_of(model, label, num_draws=5, seed=subject.seed)

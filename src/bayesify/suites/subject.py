@@ -10,6 +10,11 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.data import Loader, Normalisation, Split
+from bayesify.module import BayesianModule
+
+
+class Unsuitable(ValueError):
+    """A suite that has nothing to say about this model or data; the message says which one it is for."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,14 @@ class Subject:
     num_few: int = 64
     memory: dict[Any, Tensor] | None = None
 
+    @property
+    def module(self) -> BayesianModule:
+        """The model inside wrappers that only change predictions (units, temperature)."""
+        model = self.model
+        while not isinstance(model, BayesianModule):
+            model = model.model
+        return model
+
     @cached_property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
@@ -73,7 +86,7 @@ class Subject:
         self.classifies(suite)
         shape = tuple(self.test.inputs.shape)
         if len(shape) != 4 or shape[1] not in (1, 3):
-            raise ValueError(
+            raise Unsuitable(
                 f"suite {suite!r} takes images (N, 1 or 3, H, W): the inputs have shape {shape[1:]}"
             )
         for start in range(0, len(self.test), self.batch_size):
@@ -91,6 +104,6 @@ class Subject:
 
     def classifies(self, suite: str) -> None:
         if self.regression:
-            raise ValueError(
+            raise Unsuitable(
                 f"suite {suite!r} is for classification; this run is a regression: use calibration"
             )

@@ -5,7 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from bayesify.report.figures.style import BAD, COLOURS, GOOD, MUTED, labelled, legend, lines, new, percent
+from bayesify.report.figures.style import (
+    BAD,
+    COLOURS,
+    GOOD,
+    MUTED,
+    labelled,
+    legend,
+    lines,
+    new,
+    percent,
+    whole,
+)
 
 Series = Sequence[tuple[str, np.ndarray, np.ndarray]]
 
@@ -18,6 +29,7 @@ def phase_transition(
     axes.plot(epoch, ensemble, color=GOOD, linewidth=1.8, label="ensemble")
     axes.plot(epoch, deterministic, color=BAD, linewidth=1.8, label="mean network")
     labelled(axes, "epoch", "accuracy")
+    whole(axes)
     percent(axes, "y")
     other = axes.twinx()
     other.plot(epoch, log_alpha, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)), label="log α")
@@ -29,15 +41,18 @@ def phase_transition(
     return figure
 
 
-def kappa_histogram(kappa: np.ndarray, threshold: float = 1.5) -> Any:
-    """log₁₀ κ of every weight; those right of the threshold carry what was learned (paper 5, eq. 16)."""
-    figure, axes = new(4.2, 3)
-    values = np.log10(np.maximum(np.abs(kappa).ravel(), 1e-25))
-    axes.hist(values, bins=60, color=GOOD, alpha=0.8)
+def kappa_histogram(counts: np.ndarray, edges: np.ndarray, threshold: float, title: str) -> Any:
+    """Counts of log₁₀ κ; weights right of the threshold carry what was learned (paper 5, eq. 16, Fig. 3)."""
+    figure, axes = new(3.4, 2.9)
+    axes.stairs(counts, edges, fill=True, color=GOOD, alpha=0.8)
     axes.axvline(threshold, color=BAD, linewidth=1.4)
     axes.set_yscale("log")
-    share = float((values > threshold).mean())
-    labelled(axes, "log₁₀ κ", "weights", f"{100 * share:.1f} % above the threshold {threshold:g}")
+    axes.set_ylim(bottom=0.5)
+    seen = np.flatnonzero(counts)
+    low = edges[seen[0]] if len(seen) else threshold
+    high = edges[seen[-1] + 1] if len(seen) else threshold
+    axes.set_xlim(min(low, threshold) - 1, max(high, threshold) + 1)
+    labelled(axes, "log₁₀ κ", "weights", title)
     return figure
 
 
@@ -51,14 +66,31 @@ def sampler_diagnostics(
         axes.plot(step, values, color=colour, linewidth=1.3, label=name)
         if name in expected:
             axes.axhline(expected[name], color=colour, linewidth=0.9, linestyle=(0, (4, 3)))
-    labelled(axes, "step", "value (dashed: expected)")
+    labelled(axes, "step", "in units of T, and of D")
     legend(figure, axes)
+    return figure
+
+
+def autocorrelation(lag: np.ndarray, rho: np.ndarray, x: str) -> Any:
+    """How alike two values of a series are that lie so far apart; 0 is independent."""
+    figure, axes = new(4.4, 3.2)
+    width = 0.8 * float(lag[1] - lag[0]) if len(lag) > 1 else 0.8
+    axes.bar(lag, rho, width=width, color=GOOD)
+    axes.axhline(0, color=MUTED, linewidth=0.9)
+    labelled(axes, x, "autocorrelation of the loss")
+    return figure
+
+
+def draw_losses(series: Series) -> Any:
+    """The loss of the draws of each chain, in the order in which they were kept."""
+    figure = lines(series, "stored draw", "mean −log p(target)")
+    whole(figure.axes[0])
     return figure
 
 
 def kl_error(series: Series) -> Any:
     """|KL estimate − KL| against the number of draws M, both logarithmic (paper 1, Fig. 2)."""
-    figure = lines(series, "draws M", "|KL estimate − KL|")
+    figure = lines(series, "number of draws M", "|KL estimate − KL| (nats)")
     figure.axes[0].set_xscale("log")
     figure.axes[0].set_yscale("log")
     return figure
@@ -66,7 +98,7 @@ def kl_error(series: Series) -> Any:
 
 def cost_against_draws(series: Series, y: str) -> Any:
     """Memory or time against the number of draws M (paper 1, Fig. 1 and 6)."""
-    figure = lines(series, "draws M", y)
+    figure = lines(series, "number of draws M", y)
     figure.axes[0].set_xscale("log")
     figure.axes[0].set_yscale("log")
     return figure

@@ -65,6 +65,13 @@ def percent(axes: Any, which: str = "y") -> None:
         getattr(axes, f"{name}axis").set_major_formatter(PercentFormatter(1.0, decimals=None))
 
 
+def whole(axes: Any) -> None:
+    """Whole numbers along x."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
 def legend(figure: Any, axes: Any) -> None:
     """Below the axes, where it covers nothing."""
     handles, labels = axes.get_legend_handles_labels()
@@ -90,9 +97,11 @@ def lines(
     percents: str = "",
     markers: bool = True,
 ) -> Any:
-    """One line per (label, x, y)."""
+    """One line per (label, x, y); one without points is left out, and the others keep their colours."""
     figure, axes = new(4.4, 3.4 + 0.1 * len(series))
     for number, (label, xs, ys) in enumerate(series):
+        if len(xs) == 0:
+            continue
         style = {"marker": MARKERS[number % len(MARKERS)], "markersize": 4} if markers else {}
         axes.plot(
             np.asarray(xs),

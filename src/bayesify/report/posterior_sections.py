@@ -1,0 +1,156 @@
+"""The chapters on what is special to a method: KL estimators, variance networks, chains of a sampler."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bayesify.report.comparison import Row, comparison
+from bayesify.report.figures import posterior
+from bayesify.report.page import Folded, Gallery, Part, Picture, Section
+from bayesify.report.sections import having
+
+MOST_TENSORS = 6
+CHAIN_TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("chain", "Stored draws", ("stored_draws", "chains", "rhat", "rhat_largest", "ess", "ess_smallest")),
+    ("sampler", "While training", ("kinetic_temperature", "loss_ess")),
+)
+
+
+def kl_section(rows: Sequence[Row]) -> Section | None:
+    """Estimators of the KL against the number of draws."""
+    have = having(rows, "kl", "tensor")
+    if not have:
+        return None
+    parts: list[Part] = [
+        "The distance of the posterior from the prior, as several estimators see it with M draws of the weights. The "
+        "error falls as 1/√M for all that sample. The plain estimator “direct” pays for it with a graph that grows "
+        "with M; “repar” and “stream” do not, and “repar” needs no more time either where its statistics can be "
+        "drawn at once.",
+        comparison(rows, "kl", _kl_keys(have), "Estimators of the KL with 100 draws"),
+    ]
+    for number, row in enumerate(have):
+        gallery = _kl_gallery(row)
+        parts.append(gallery if number == 0 else Folded(row.label, [gallery]))
+    return Section("KL estimators", parts)
+
+
+def _kl_keys(rows: Sequence[Row]) -> list[str]:
+    keys = dict.fromkeys(key for row in rows for key in row.first.outcomes["kl"].metrics)
+    return ["kl_value", "num_weights", *(key for key in keys if "/" in key)]
+
+
+def _kl_gallery(row: Row) -> Gallery:
+    a = row.first.outcomes["kl"].arrays
+    names = [key.removesuffix("_draws") for key in a if key.endswith("_draws")]
+    curves = {
+        what: [(name, a[f"{name}_draws"], a[f"{name}_{what}"]) for name in names]
+        for what in ("error", "stored", "seconds")
+    }
+    tensor, against = f"{row.label}, weights {a['tensor']}", "the exact KL"
+    if a["reference"] != "exact":
+        against = "an estimate from 10,000 draws"
+    milliseconds = [(name, x, 1000 * y) for name, x, y in curves["seconds"]]
+    return Gallery(
+        [
+            Picture(posterior.kl_error(curves["error"]), f"{tensor}: mean distance from {against}."),
+            Picture(
+                posterior.cost_against_draws(curves["stored"], "numbers kept for the gradient"),
+                f"{tensor}: memory.",
+            ),
+            Picture(
+                posterior.cost_against_draws(milliseconds, "time (ms)"),
+                f"{tensor}: time of one estimate with its gradient.",
+            ),
+        ]
+    )
+
+
+def variance_section(rows: Sequence[Row]) -> Section | None:
+    """Means or variances: where a variance network keeps what it learned."""
+    have = [row for row in rows if {"variance", "phase"} & set(row.first.outcomes)]
+    if not have:
+        return None
+    keys = ("deterministic/accuracy", "stochastic/accuracy", "ensemble/accuracy", "log_alpha", "kappa_above")
+    parts: list[Part] = [
+        "A variance network can store what it learned in the variances of its weights. Then the network at its mean "
+        "weights guesses while the ensemble of draws is right: a phase transition, as log α = log(variance ÷ mean²) "
+        "rises. Weights whose κ lies right of the red line change the prediction by their spread; κ = 0 is drawn at "
+        "the left end."
+    ]
+    table = comparison(rows, "variance", keys, "Mean network, one draw, ensemble")
+    if len(table.columns) > 1:
+        parts.append(table)
+    pictures = []
+    for row in having(have, "phase", "epoch"):
+        a = row.first.outcomes["phase"].arrays
+        figure = posterior.phase_transition(a["epoch"], a["log_alpha"], a["deterministic"], a["ensemble"])
+        words = "validation accuracy over training, and the mean log α (dashed, right axis)"
+        pictures.append(Picture(figure, f"{row.label}: {words}."))
+    parts += [Gallery(pictures)] if pictures else []
+    for row in having(have, "variance", "edges"):
+        parts.append(Gallery(_kappa_pictures(row), "small"))
+    return Section("Variance networks", parts)
+
+
+def _kappa_pictures(row: Row) -> list[Picture]:
+    a = row.first.outcomes["variance"].arrays
+    counts = {key.removeprefix("kappa_"): value for key, value in a.items() if key.startswith("kappa_")}
+    largest = sorted(counts, key=lambda name: -int(counts[name].sum()))[:MOST_TENSORS]
+    return [
+        Picture(
+            posterior.kappa_histogram(counts[name], a["edges"], float(a["threshold"]), name),
+            f"{row.label}: κ of the {int(counts[name].sum()):,} weights {name}.",
+        )
+        for name in counts
+        if name in largest
+    ]
+
+
+def chain_section(rows: Sequence[Row]) -> Section | None:
+    """Is the sampler sampling?"""
+    have = [row for row in rows if {"chain", "sampler"} & set(row.first.outcomes)]
+    if not have:
+        return None
+    parts: list[Part] = [
+        "A chain is worth as many independent draws as its effective sample size (ESS) says. R-hat compares its "
+        "parts: above 1.05 they do not agree yet, and a longer run is needed. While it samples, the kinetic "
+        "temperature should stay at 1, and the thermostat at what the noise of the gradients predicts."
+    ]
+    for suite, title, keys in CHAIN_TABLES:
+        table = comparison(rows, suite, keys, title)
+        parts += [table] if len(table.columns) > 1 else []
+    pictures = [picture for row in have for picture in (*_sampler_pictures(row), *_chain_pictures(row))]
+    return Section("Chains", [*parts, Gallery(pictures)] if pictures else parts)
+
+
+def _sampler_pictures(row: Row) -> list[Picture]:
+    """Temperature and thermostat, where `--record` wrote them."""
+    a = row.first.outcomes["sampler"].arrays if "sampler" in row.first.outcomes else {}
+    names = {
+        "kinetic": "kinetic temperature",
+        "thermostat": "thermostat ξ / D",
+        "predicted": "ξ / D predicted from gradient noise",
+    }
+    found = {words: a[key] for key, words in names.items() if key in a}
+    pictures = []
+    if found:
+        figure = posterior.sampler_diagnostics(a["step"], found, {"kinetic temperature": 1.0})
+        pictures.append(
+            Picture(figure, f"{row.label}: the sampler over its steps; dashed, what it should be.")
+        )
+    if "lag" in a:
+        figure = posterior.autocorrelation(a["lag"], a["autocorrelation"], "steps apart")
+        pictures.append(Picture(figure, f"{row.label}: how long the training loss remembers where it was."))
+    return pictures
+
+
+def _chain_pictures(row: Row) -> list[Picture]:
+    """The loss of each stored draw."""
+    loss = row.first.array("chain", "loss")
+    if loss is None:
+        return []
+    number = np.arange(1, loss.shape[1] + 1)
+    series = [(f"chain {i + 1}", number, values) for i, values in enumerate(loss)]
+    return [
+        Picture(posterior.draw_losses(series), f"{row.label}: loss of each stored draw on test examples.")
+    ]
