@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-compile format clean
+.PHONY: demo test test-compile test-browser format clean
 
 demo: $(VENV)/installed-all
 	$(BIN)/bayesify demo
@@ -17,6 +17,10 @@ test: $(VENV)/installed-test
 # Inductor compiles real kernels: minutes, so it has a target of its own.
 test-compile: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m inductor
+
+# The HTML report in a real browser; Debian: apt-get install chromium
+test-browser: $(VENV)/installed-test
+	$(BIN)/python -m pytest -m browser -rs tests/report
 
 format: $(VENV)/installed-test
 	$(BIN)/ruff check --fix .

@@ -5,6 +5,31 @@ import numpy as np
 from bayesify.corruptions import COMMON
 from bayesify.suites import Evaluation, Outcome
 
+M, STEPS = np.array([1, 10, 100]), np.arange(5.0)
+KL = {f"{name}_{what}": M * 1.0 for name in ("repar", "direct") for what in ("error", "stored", "seconds")}
+#: what only some methods have
+OF_METHODS = {
+    "vdp": {
+        "kl": Outcome(
+            {"kl_value": 5.0, "num_weights": 10.0, "repar/kl_error": 0.1, "direct/kl_error": 0.2},
+            {**KL, "repar_draws": M, "direct_draws": M, "tensor": np.array("0.weight"),
+             "reference": np.array("exact")},
+        ),
+        "variance": Outcome(
+            {"deterministic/accuracy": 0.1, "ensemble/accuracy": 0.9, "log_alpha": 3.0},
+            {"edges": np.arange(-2.0, 3.0), "threshold": np.array(1.5), "kappa_0.weight": np.array([1, 2, 3, 4])},
+        ),
+        "phase": Outcome({}, dict.fromkeys(("epoch", "log_alpha", "deterministic", "ensemble"), STEPS)),
+    },
+    "atmc": {
+        "chain": Outcome({"rhat": 1.01, "ess": 9.0}, {"loss": np.ones((2, 5)) * STEPS}),
+        "sampler": Outcome(
+            {"kinetic_temperature": 1.02},
+            {"step": STEPS, "kinetic": STEPS, "autocorrelation": STEPS, "lag": STEPS},
+        ),
+    },
+}  # fmt: skip
+
 
 def evaluation(label: str, method: str, seed: int = 0, quality: float = 0.9, classes: int = 4) -> Evaluation:
     """An evaluation with every array that a report draws."""
@@ -57,6 +82,7 @@ def evaluation(label: str, method: str, seed: int = 0, quality: float = 0.9, cla
         ),
         "compression": Outcome({"pruned_90/accuracy": 0.6}, {"share": levels / 4, "accuracy": 1 - levels / 4}),
     }  # fmt: skip
+    outcomes |= OF_METHODS.get(method, {})
     facts = {"seed": seed, "name": method, "parameters": 1000, "seconds": 1.5, "data": "made up",
              "settings": {"method": method}}  # fmt: skip
     return Evaluation(label, method, facts, outcomes)

@@ -35,7 +35,9 @@ FIGURES: dict[str, Any] = {
     "pruning": lambda: shift.pruning(SERIES),
     "phase": lambda: posterior.phase_transition(np.arange(5), X, Y, Y),
     "kappa": lambda: posterior.kappa_histogram(np.array([3, 0, 9, 1]), np.arange(-2.0, 3.0), 1.5, "t"),
-    "kappa_of_nothing": lambda: posterior.kappa_histogram(np.zeros(4), np.arange(-2.0, 3.0), 1.5, "t"),
+    "kappa_of_zeros": lambda: posterior.kappa_histogram(
+        np.array([9, 0, 0, 0]), np.arange(-2.0, 3.0), 1.5, "t"
+    ),
     "autocorrelation": lambda: posterior.autocorrelation(np.arange(0, 50, 10), Y, "steps apart"),
     "sampler": lambda: posterior.sampler_diagnostics(
         np.arange(5), {"temperature": Y, "ξ": X}, {"temperature": 1.0}

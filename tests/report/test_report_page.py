@@ -1,8 +1,6 @@
-"""The page: sound HTML, nothing from outside, every chapter; and in a real browser where there is one."""
+"""The page: sound HTML, nothing from outside, every chapter. test_report_browser.py opens it in a real browser."""
 
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,12 +8,13 @@ import pytest
 from report_data import evaluation, several
 
 from bayesify.report import Report
+from bayesify.report.comparison import grouped
+from bayesify.report.figures.shift import pruning
+from bayesify.report.figures.style import COLOURS
+from bayesify.report.sections import series
 from bayesify.suites import Evaluation
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
-BROWSER = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 
 
 class Checked(HTMLParser):
@@ -74,13 +73,34 @@ def test_every_chapter_is_there(page: Path) -> None:
     titles = re.findall(r"<h2>([^<]+)</h2>", text)
     assert titles == [
         "Results", "Calibration", "Out of distribution", "Corruptions", "Rotation and noise", "Attacks", "Saliency",
-        "Compression", "Examples", "Runs", "To cite",
+        "Compression", "KL estimators", "Variance networks", "Chains", "Examples", "Runs", "To cite",
     ]  # fmt: skip
     assert "ECE (15 bins)" in text
     assert "Variational" not in text
     assert "Heek" in text
     assert text.count("<figure>") > 20
     assert "plain &lt;net&gt;" in text
+
+
+def test_rows_without_results_are_left_out_of_a_chapter(page: Path) -> None:
+    """Three rows were compared, one of them by a sampler."""
+    text = page.read_text(encoding="utf-8")
+    results, chains = (
+        re.search(rf'<section id="{name}">.*?</section>', text, re.DOTALL) for name in ("results", "chains")
+    )
+    assert results is not None and chains is not None
+    rows = [re.findall(r'<th scope="row">([^<]+)</th>', part[0]) for part in (results, chains)]
+    assert rows == [["plain &lt;net&gt;", "vdp", "atmc-0"], ["atmc-0", "atmc-0"]]
+    assert "Best in bold" in results[0]
+    assert "Best in bold" not in chains[0]  # one row: nothing is compared
+
+
+def test_a_row_keeps_its_colour_where_others_are_missing() -> None:
+    rows = grouped([evaluation("a", "point"), evaluation("b", "vdp"), evaluation("c", "emp")])
+    del rows[1].first.outcomes["compression"]
+    (axes,) = pruning(series(rows, "compression", "share", "accuracy")).axes
+    assert [line.get_label() for line in axes.lines] == ["a", "c"]
+    assert [line.get_color() for line in axes.lines] == [COLOURS[0], COLOURS[2]]
 
 
 def test_chapters_without_results_are_left_out(tmp_path: Path) -> None:
@@ -98,51 +118,3 @@ def test_tables_can_be_sorted_by_keyboard(page: Path) -> None:
     assert all(head.startswith('<button type="button"') for head in heads)
     assert 'aria-sort="none"' in text
     assert 'tabindex="0"' in text
-
-
-# -- in a browser -------------------------------------------------------------------------------------------
-def browse(path: Path, *flags: str) -> tuple[str, str]:
-    """What the browser made of the page, and what it complained about."""
-    assert BROWSER is not None
-    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0", *flags)
-    done = subprocess.run([BROWSER, *flags, path.as_uri()], capture_output=True, text=True, timeout=120)
-    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
-
-
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs chromium")
-
-
-@needs_browser
-def test_sorting_and_themes_work_without_complaints(page: Path, tmp_path: Path) -> None:
-    """Three clicks on a column where more is better: falling, rising, as before; and the theme button."""
-    script = """
-    const table = document.querySelector("table.sortable");
-    const order = () => Array.from(table.tBodies[0].rows).map((r) => r.cells[0].textContent).join("|");
-    const button = table.tHead.rows[0].cells[1].querySelector("button");
-    const found = [order()];
-    for (let i = 0; i < 3; i++) { button.click(); found.push(order()); }
-    document.getElementById("theme").click();
-    found.push(document.documentElement.dataset.theme);
-    found.push(document.documentElement.scrollWidth <= innerWidth);
-    document.body.dataset.found = found.join(";");
-    """
-    copy = tmp_path / "page.html"
-    copy.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
-    dom, complaints = browse(copy, "--dump-dom", "--window-size=390,844")
-    assert complaints == ""
-    found = re.search(r'data-found="([^"]+)"', dom)
-    assert found is not None
-    first, falling, rising, again, theme, fits = found[1].replace("&lt;", "<").replace("&gt;", ">").split(";")
-    assert falling == "vdp|plain <net>|atmc-0"
-    assert rising == "atmc-0|plain <net>|vdp"
-    assert again == first
-    assert theme in ("dark", "light")
-    assert fits == "true"  # nothing is wider than a phone
-
-
-@needs_browser
-def test_it_prints(page: Path, tmp_path: Path) -> None:
-    browse(page, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer")
-    content = (tmp_path / "page.pdf").read_bytes()
-    assert content.startswith(b"%PDF")
-    assert 3 <= len(re.findall(rb"/Type\s*/Page\b", content)) <= 40

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from report_data import evaluation, several
 from rich.console import Console
+from scipy import stats
 
 from bayesify.report import Cell, Column, Report, Table
 from bayesify.report.comparison import column_cells, comparison, grouped, with_corruption_errors
@@ -108,8 +109,24 @@ def test_several_seeds_are_paired_by_seed() -> None:
     assert [cell.best for cell in cells] == [True, False, False]
     assert [cell.tied for cell in cells] == [False, False, True]
     table = comparison(rows, "calibration", ["ece"], "Made up")
-    assert "runs of the same seed" in table.notes[-1]
+    assert "runs of the same seed" in table.notes[-2]
+    assert "fewer than 5 seeds" in table.notes[-1]
     assert "Runs in each row: 3" in table.notes[0]
+
+
+def test_two_seeds_of_two_methods_as_scipy_has_them() -> None:
+    values = {"a": [0.0263, 0.0151], "b": [0.0301, 0.0229]}
+    rows = grouped([run for method, numbers in values.items() for run in runs(method, numbers)])
+    table = comparison(rows, "calibration", ["ece"], "Made up")
+    (line,) = [line for line in csv.DictReader(io.StringIO(table.csv())) if line["run"] == "b"]
+    assert float(line["ece"]) == pytest.approx(np.mean(values["b"]))
+    assert float(line["ece_error"]) == pytest.approx(stats.sem(values["b"]))
+    assert table.rows[1][1].text == "2.65 ± 0.36 %"
+    assert table.rows[1][1].tied == (stats.ttest_rel(values["a"], values["b"]).pvalue > 0.05)
+    closer = {"a": [0.0263, 0.0151], "b": [0.0301, 0.0188]}  # nearly the same difference in both seeds
+    assert stats.ttest_rel(closer["a"], closer["b"]).pvalue < 0.05
+    cells, _ = column_cells(grouped([*runs("a", closer["a"]), *runs("b", closer["b"])]), "calibration", "ece")
+    assert not cells[1].tied
 
 
 def test_without_a_test_the_note_says_so() -> None:

@@ -14,11 +14,13 @@ from bayesify import metrics
 from bayesify.corruptions import COMMON, corrupt, rotate
 from bayesify.data import load
 from bayesify.data.loader import derived_seed
+from bayesify.methods import Method
 from bayesify.suites import (
     SUITES,
     Evaluation,
     Outcome,
     Subject,
+    Unsuitable,
     read_evaluation,
     run_suites,
     write_evaluation,
@@ -27,7 +29,7 @@ from bayesify.suites import (
 DIGITS = load("digits").with_validation(0.1)
 
 
-def trained(method: bf.DeepEnsemble | bf.Point | bf.MonteCarloVI, steps: int = 60) -> bf.BayesianModule:
+def trained(method: Method, steps: int = 60) -> bf.BayesianModule:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.ReLU(), nn.Linear(24, 10))
     model = bf.bayesify(net, method, num_data=len(DIGITS.train))
@@ -47,8 +49,19 @@ def subject() -> Subject:
     return Subject(model, few.test, few.normalisation, few.val, num_draws=4, num_few=12)
 
 
+@pytest.fixture(scope="module")
+def of_method(subject: Subject) -> dict[str, Subject]:
+    """Subjects for the suites that are for one method each."""
+    variance = trained(bf.VarianceNetwork(), 30)
+    chain = trained(bf.ThermostatMCMC(burn_in=20, every=3), 60)
+    return {"variance": replace(subject, model=variance), "chain": replace(subject, model=chain)}
+
+
 @pytest.mark.parametrize("name", SUITES)
-def test_every_suite_gives_finite_numbers_the_same_twice(name: str, subject: Subject) -> None:
+def test_every_suite_gives_finite_numbers_the_same_twice(
+    name: str, subject: Subject, of_method: dict[str, Subject]
+) -> None:
+    subject = of_method.get(name, subject)
     first, again = (run_suites(subject, [name])[name] for _ in range(2))
     assert first.metrics
     assert all(math.isfinite(value) for value in first.metrics.values()), first.metrics
@@ -126,7 +139,7 @@ def test_attacks_lower_the_accuracy(subject: Subject) -> None:
 
 def test_pruning_that_does_not_reach_the_members_is_refused(subject: Subject) -> None:
     ensemble = trained(bf.DeepEnsemble(bf.Point(), 3), steps=5)
-    with pytest.raises(ValueError, match="weights of its own for every member"):
+    with pytest.raises(ValueError, match="method 'deep_ensemble' has several"):
         SUITES["compression"](replace(subject, model=ensemble))
 
 
@@ -179,3 +192,90 @@ def test_a_damaged_evaluation_is_named(tmp_path: Path) -> None:
 def test_an_unknown_suite_names_the_nearest(subject: Subject) -> None:
     with pytest.raises(ValueError, match="Did you mean 'corruption'"):
         run_suites(subject, ["corruptions"])
+
+
+# -- suites for one method ----------------------------------------------------------------------------------
+def test_kl_of_normals_against_torch(subject: Subject) -> None:
+    """The KL is torch's; the error is that of M independent draws, and only the direct graph grows with them."""
+    outcome = SUITES["kl"](subject)
+    a = outcome.arrays
+    assert str(a["tensor"]) == "1.weight"  # 64 × 24, the largest
+    q = subject.module.posterior.distributions(["1.weight"])["1.weight"]
+    mine, prior = torch.distributions.Normal(q.mean, q.variance.sqrt()), torch.distributions.Normal(0, 1)
+    true = float(torch.distributions.kl_divergence(mine, prior).double().sum().detach())
+    assert outcome.metrics["kl_value"] == pytest.approx(true, rel=1e-5)
+    # std of log q − log p = −½ε² + ½(μ + σε)² + const of one draw; mean |normal| = std √(2/π)
+    mean, std = mine.mean.detach().double(), mine.stddev.detach().double()
+    variance = (0.5 * (1 - std.square()).square() + (mean * std).square()).sum()
+    expected = math.sqrt(2 * float(variance) / math.pi / 100)
+    # 20 estimates: the mean of |normal| has a relative std of 0.17; 5 of them, failure rate 6e-7
+    assert outcome.metrics["direct/kl_error"] == pytest.approx(expected, rel=0.85)
+    slope = np.polyfit(np.log(a["direct_draws"]), np.log(a["direct_error"]), 1)[0]
+    assert slope == pytest.approx(-0.5, abs=0.2)
+    assert a["direct_stored"][4] > 50 * a["direct_stored"][0]
+    assert (a["repar_stored"] == a["repar_stored"][0]).all()
+    assert (a["repar_seconds"] > 0).all()
+
+
+def test_variance_by_hand(of_method: dict[str, Subject]) -> None:
+    subject = of_method["variance"]
+    outcome = SUITES["variance"](subject)
+    x, y = next(subject.batches(subject.test))
+    right = subject.module.mean_net()(x).argmax(-1) == y
+    assert outcome.metrics["deterministic/accuracy"] == pytest.approx(float(right.float().mean()))
+    found = bf.diagnostics.kappa(subject.module, [(x, y)], names=["1.weight"], way="exact")["1.weight"]
+    scaled = found * len(DIGITS.train) / 60  # a sum over 60 test examples
+    above = outcome.arrays["kappa_1.weight"][np.searchsorted(outcome.arrays["edges"], -3) :].sum()
+    assert outcome.arrays["kappa_1.weight"].sum() == 64 * 24
+    assert above == pytest.approx(int((scaled > 1e-3).sum()), abs=0.1 * 64 * 24)  # its curvature is estimated
+    alphas = [values.flatten() for values in bf.diagnostics.log_alpha(subject.module).values()]
+    assert outcome.metrics["log_alpha"] == pytest.approx(float(torch.cat(alphas).mean()), rel=1e-5)
+
+
+def test_chain_by_hand(of_method: dict[str, Subject]) -> None:
+    subject = of_method["chain"]
+    outcome = SUITES["chain"](subject)
+    x, y = subject.few()
+    losses, outputs = [], []
+    for _, weights in subject.module.posterior.each():
+        output = torch.func.functional_call(subject.module.net, weights, (x,))
+        losses.append(float(nn.functional.cross_entropy(output, y)))
+        outputs.append(output.flatten())
+    assert outcome.metrics["stored_draws"] == len(losses) >= 8
+    assert outcome.arrays["loss"][0] == pytest.approx(losses, rel=1e-4)
+    series = np.array(losses) - np.mean(losses)
+    lag_one = (series[1:] * series[:-1]).sum() / (series**2).sum()
+    assert outcome.arrays["autocorrelation"][1] == pytest.approx(lag_one, rel=1e-3)
+    whole = torch.stack(outputs).detach().double()
+    half = len(losses) // 2
+    halves = torch.stack([whole[:half], whole[-half:]])
+    within, between = halves.var(1).mean(0), halves.mean(1).var(0)
+    rhat = (((half - 1) / half * within + between) / within).sqrt()
+    assert outcome.metrics["rhat_largest"] == pytest.approx(float(rhat.max()), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "words"),
+    [
+        ("variance", bf.MonteCarloVI(), "train with --method variance"),
+        ("chain", bf.MonteCarloVI(), "train with --method atmc"),
+        ("chain", bf.ThermostatMCMC(burn_in=0, every=2), "at least 4 stored draws"),
+        ("kl", bf.EnsemblePatching(2), "this run is by method 'emp'"),
+        ("kl", bf.VarianceNetwork(), "compares Monte-Carlo estimators"),
+        ("compression", bf.EnsemblePatching(2), "method 'emp' has several"),
+    ],
+)
+def test_a_suite_for_another_method_says_which(
+    name: str, method: Method, words: str, subject: Subject
+) -> None:
+    with pytest.raises(Unsuitable, match=words):
+        SUITES[name](replace(subject, model=trained(method, 4)))
+
+
+def test_what_does_not_suit_is_left_out_unless_nothing_does(subject: Subject) -> None:
+    reasons: list[Unsuitable] = []
+    found = run_suites(subject, ["variance", "ood", "chain"], left_out=reasons.append)
+    assert list(found) == ["ood"]
+    assert [str(reason).split("'")[1] for reason in reasons] == ["variance", "chain"]
+    with pytest.raises(Unsuitable, match="'variance'"):
+        run_suites(subject, ["variance", "chain"], left_out=reasons.append)

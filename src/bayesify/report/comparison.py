@@ -14,6 +14,7 @@ from bayesify.statistics import holm, mean, paired_t_test
 from bayesify.suites.store import Evaluation
 
 LEVEL = 0.05
+FEW = 5  # seeds; below it the table warns
 #: metrics that are means over examples, and the arrays of one number per example
 PAIRED = {"accuracy": "each_accuracy", "nll": "each_nll", "brier": "each_brier"}
 
@@ -68,9 +69,9 @@ def grouped(evaluations: Sequence[Evaluation]) -> list[Row]:
 
 
 def comparison(rows: Sequence[Row], suite: str, keys: Sequence[str], title: str) -> Table:
-    """A table of one suite's metrics, without columns that no row has and rows that have none of them."""
+    """A table of one suite's metrics, without rows that lack the suite and columns that no row has."""
+    rows = [row for row in rows if any(suite in run.outcomes for run in row.runs)]
     present = [key for key in keys if any(row.values(suite, key) for row in rows)]
-    rows = [row for row in rows if any(row.values(suite, key) for key in present)]
     bins = {int(n) for row in rows for n in row.values(suite, "num_bins")}
     num_bins = next(iter(bins)) if len(bins) == 1 else None
     columns = [Column("run", "run")]
@@ -108,7 +109,13 @@ def column_cells(rows: Sequence[Row], suite: str, key: str) -> tuple[list[Cell],
         same = texts[best]
         tied |= {i for i in others if texts[i] == same}
     cells = [
-        Cell(text, None if m is None else m.value, i == best, i in tied)
+        Cell(
+            text,
+            None if m is None else m.value,
+            i == best,
+            i in tied,
+            None if m is None or math.isnan(m.error) else m.error,
+        )
         for i, (text, m) in enumerate(zip(texts, means, strict=True))
     ]
     return cells, used
@@ -145,6 +152,10 @@ def _notes(rows: Sequence[Row], tests: set[str], bins: set[int], marked: bool) -
             f"Best in bold (*). ≈: not told apart from the best, paired t-test over {paired}, "
             f"p > {LEVEL} after Holm's correction."
         )
+        if "seeds" in tests and counts[0] < FEW:
+            notes.append(
+                f"A test over fewer than {FEW} seeds says little: train more of them before you rely on it."
+            )
     elif marked:
         notes.append("Best in bold (*); no test: it needs several seeds, or one number per example.")
     return notes

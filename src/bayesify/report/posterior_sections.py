@@ -23,9 +23,9 @@ def kl_section(rows: Sequence[Row]) -> Section | None:
         return None
     parts: list[Part] = [
         "The distance of the posterior from the prior, as several estimators see it with M draws of the weights. The "
-        "error falls as 1/√M for all that sample. The plain estimator “direct” pays for it with a graph that grows "
-        "with M; “repar” and “stream” do not, and “repar” needs no more time either where its statistics can be "
-        "drawn at once.",
+        "error falls as 1/√M, down to the rounding of the sum; “repar” and “stream” begin lower, as they take the "
+        "entropy of the posterior exactly. The graph of the plain estimator “direct” grows with M, theirs does not, "
+        "and “repar” needs no more time either where its statistics can be drawn at once.",
         comparison(rows, "kl", _kl_keys(have), "Estimators of the KL with 100 draws"),
     ]
     for number, row in enumerate(have):

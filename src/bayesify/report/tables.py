@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True)
 class Cell:
     """text: as shown; value: for sorting and CSV (None for a text); best: the best of its column;
-    tied: not told apart from the best."""
+    tied: not told apart from the best; error: standard error of the value over seeds, for CSV."""
 
     text: str
     value: float | None = None
     best: bool = False
     tied: bool = False
+    error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,19 @@ class Table:
         return "\n".join([*lines, *[f"\n{note}" for note in self.notes]]) + "\n"
 
     def csv(self) -> str:
-        """Plain numbers under the columns' keys."""
+        """Plain numbers under the columns' keys; beside means over seeds their standard errors, as KEY_error."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([c.key for c in self.columns])
-        writer.writerows([[c.text if c.value is None else repr(c.value) for c in row] for row in self.rows])
+        averaged = [any(row[i].error is not None for row in self.rows) for i in range(len(self.columns))]
+        columns = list(zip(self.columns, averaged, strict=True))
+        writer.writerow([key for c, a in columns for key in ([c.key, f"{c.key}_error"] if a else [c.key])])
+        for row in self.rows:
+            line: list[str] = []
+            for cell, with_error in zip(row, averaged, strict=True):
+                line.append(cell.text if cell.value is None else repr(cell.value))
+                if with_error:
+                    line.append("" if cell.error is None else repr(cell.error))
+            writer.writerow(line)
         return text.getvalue()
 
     def latex(self) -> str:

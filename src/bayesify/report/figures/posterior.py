@@ -49,9 +49,7 @@ def kappa_histogram(counts: np.ndarray, edges: np.ndarray, threshold: float, tit
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.5)
     seen = np.flatnonzero(counts)
-    low = edges[seen[0]] if len(seen) else threshold
-    high = edges[seen[-1] + 1] if len(seen) else threshold
-    axes.set_xlim(min(low, threshold) - 1, max(high, threshold) + 1)
+    axes.set_xlim(min(edges[seen[0]], threshold) - 1, max(edges[seen[-1] + 1], threshold) + 1)
     labelled(axes, "log₁₀ κ", "weights", title)
     return figure
 
