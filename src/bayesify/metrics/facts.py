@@ -85,7 +85,7 @@ def written(name: str, value: float) -> str:
         return f"{value:,.0f}"
     if unit == "%":
         return f"{100 * value:.2f} %"
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def header(name: str, num_bins: int | None = None) -> str:

@@ -10,6 +10,7 @@ from bayesify.report.page import Folded, Gallery, Part, Picture, Section
 from bayesify.report.sections import having
 
 MOST_TENSORS = 6
+RECORD = "A run of “bayesify train --record”"
 CHAIN_TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("chain", "Stored draws", ("stored_draws", "chains", "rhat", "rhat_largest", "ess", "ess_smallest")),
     ("sampler", "While training", ("kinetic_temperature", "loss_ess")),
@@ -86,7 +87,7 @@ def variance_section(rows: Sequence[Row]) -> Section | None:
         figure = posterior.phase_transition(a["epoch"], a["log_alpha"], a["deterministic"], a["ensemble"])
         words = "validation accuracy over training, and the mean log α (dashed, right axis)"
         pictures.append(Picture(figure, f"{row.label}: {words}."))
-    parts += [Gallery(pictures)] if pictures else []
+    parts.append(Gallery(pictures) if pictures else f"{RECORD} shows how this came about, epoch by epoch.")
     for row in having(have, "variance", "edges"):
         parts.append(Gallery(_kappa_pictures(row), "small"))
     return Section("Variance networks", parts)
@@ -113,12 +114,17 @@ def chain_section(rows: Sequence[Row]) -> Section | None:
         return None
     parts: list[Part] = [
         "A chain is worth as many independent draws as its effective sample size (ESS) says. R-hat compares its "
-        "parts: above 1.05 they do not agree yet, and a longer run is needed. While it samples, the kinetic "
-        "temperature should stay at 1, and the thermostat at what the noise of the gradients predicts."
+        "parts: above 1.05 they do not agree yet, and a longer run is needed."
     ]
     for suite, title, keys in CHAIN_TABLES:
         table = comparison(rows, suite, keys, title)
         parts += [table] if len(table.columns) > 1 else []
+    parts.append(
+        "While it samples, the kinetic temperature should stay at 1, and the thermostat at what the noise of the "
+        "gradients predicts."
+        if having(have, "sampler", "step")
+        else f"{RECORD} shows the temperatures and thermostats of the sampler on its way."
+    )
     pictures = [picture for row in have for picture in (*_sampler_pictures(row), *_chain_pictures(row))]
     return Section("Chains", [*parts, Gallery(pictures)] if pictures else parts)
 
