@@ -95,6 +95,12 @@ def test_rows_without_results_are_left_out_of_a_chapter(page: Path) -> None:
     assert "Best in bold" not in chains[0]  # one row: nothing is compared
 
 
+def test_figures_of_one_run_say_which(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "vdp, seed 0: blue, right answers" in text
+    assert "atmc-0: blue, right answers" in text
+
+
 def test_a_row_keeps_its_colour_where_others_are_missing() -> None:
     rows = grouped([evaluation("a", "point"), evaluation("b", "vdp"), evaluation("c", "emp")])
     del rows[1].first.outcomes["compression"]

@@ -40,6 +40,11 @@ class Row:
     def first(self) -> Evaluation:
         return self.runs[0]
 
+    @property
+    def pictured(self) -> str:
+        """The name under a figure of the first run alone; its seed too where there are several."""
+        return self.label if len(self.runs) == 1 else f"{self.label}, seed {self.first.facts.get('seed')}"
+
     def values(self, suite: str, key: str) -> list[float]:
         """The metric of every run; empty where one lacks it."""
         found = [run.metric(suite, key) for run in self.runs]

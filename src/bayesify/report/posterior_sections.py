@@ -47,7 +47,7 @@ def _kl_gallery(row: Row) -> Gallery:
         what: [(name, a[f"{name}_draws"], a[f"{name}_{what}"]) for name in names]
         for what in ("error", "stored", "seconds")
     }
-    tensor, against = f"{row.label}, weights {a['tensor']}", "the exact KL"
+    tensor, against = f"{row.pictured}, weights {a['tensor']}", "the exact KL"
     if a["reference"] != "exact":
         against = "an estimate from 10,000 draws"
     milliseconds = [(name, x, 1000 * y) for name, x, y in curves["seconds"]]
@@ -86,7 +86,7 @@ def variance_section(rows: Sequence[Row]) -> Section | None:
         a = row.first.outcomes["phase"].arrays
         figure = posterior.phase_transition(a["epoch"], a["log_alpha"], a["deterministic"], a["ensemble"])
         words = "validation accuracy over training, and the mean log α (dashed, right axis)"
-        pictures.append(Picture(figure, f"{row.label}: {words}."))
+        pictures.append(Picture(figure, f"{row.pictured}: {words}."))
     parts.append(Gallery(pictures) if pictures else f"{RECORD} shows how this came about, epoch by epoch.")
     for row in having(have, "variance", "edges"):
         parts.append(Gallery(_kappa_pictures(row), "small"))
@@ -100,7 +100,7 @@ def _kappa_pictures(row: Row) -> list[Picture]:
     return [
         Picture(
             posterior.kappa_histogram(counts[name], a["edges"], float(a["threshold"]), name),
-            f"{row.label}: κ of the {int(counts[name].sum()):,} weights {name}.",
+            f"{row.pictured}: κ of the {int(counts[name].sum()):,} weights {name}.",
         )
         for name in counts
         if name in largest
@@ -142,11 +142,13 @@ def _sampler_pictures(row: Row) -> list[Picture]:
     if found:
         figure = posterior.sampler_diagnostics(a["step"], found, {"kinetic temperature": 1.0})
         pictures.append(
-            Picture(figure, f"{row.label}: the sampler over its steps; dashed, what it should be.")
+            Picture(figure, f"{row.pictured}: the sampler over its steps; dashed, what it should be.")
         )
     if "lag" in a:
         figure = posterior.autocorrelation(a["lag"], a["autocorrelation"], "steps apart")
-        pictures.append(Picture(figure, f"{row.label}: how long the training loss remembers where it was."))
+        pictures.append(
+            Picture(figure, f"{row.pictured}: how long the training loss remembers where it was.")
+        )
     return pictures
 
 
@@ -158,5 +160,5 @@ def _chain_pictures(row: Row) -> list[Picture]:
     number = np.arange(1, loss.shape[1] + 1)
     series = [(f"chain {i + 1}", number, values) for i, values in enumerate(loss)]
     return [
-        Picture(posterior.draw_losses(series), f"{row.label}: loss of each stored draw on test examples.")
+        Picture(posterior.draw_losses(series), f"{row.pictured}: loss of each stored draw on test examples.")
     ]

@@ -45,10 +45,10 @@ def calibration_section(rows: Sequence[Row]) -> Section | None:
         a, ece = row.first.outcomes["calibration"].arrays, row.first.metric("calibration", "ece")
         assert ece is not None
         diagram = calibrated.reliability(
-            a["bin_size"], a["bin_confidence"], a["bin_accuracy"], row.label, ece
+            a["bin_size"], a["bin_confidence"], a["bin_accuracy"], row.pictured, ece
         )
         diagrams.append(
-            Picture(diagram, f"{row.label}: blue, right answers; red, too sure; green, too unsure.")
+            Picture(diagram, f"{row.pictured}: blue, right answers; red, too sure; green, too unsure.")
         )
     keys = ("nll", "tempered/nll", "ece", "tempered/ece", "mce", "adaptive_ece", "classwise_ece", "ece_20bins",
             "mce_20bins", "ece_8bins", "temperature")  # fmt: skip
@@ -87,8 +87,8 @@ def regression_section(rows: Sequence[Row]) -> Section | None:
     ]
     for row in having(have, "calibration", "input"):
         a = row.first.outcomes["calibration"].arrays
-        figure = calibrated.band(a["input"], a["mean"], a["std"], a["target"], row.label)
-        pictures.append(Picture(figure, f"{row.label}: prediction and targets."))
+        figure = calibrated.band(a["input"], a["mean"], a["std"], a["target"], row.pictured)
+        pictures.append(Picture(figure, f"{row.pictured}: prediction and targets."))
     return Section("Predicted intervals", [Gallery(pictures)])
 
 
@@ -104,8 +104,8 @@ def ood_section(rows: Sequence[Row]) -> Section | None:
     for row in have:
         a = row.first.outcomes["ood"].arrays
         outside = {key.removeprefix("outside_"): v for key, v in a.items() if key.startswith("outside_")}
-        figure = shift.entropy_histograms(a["edges"], a["inside"], outside, row.label)
-        pictures.append(Picture(figure, f"{row.label}: uncertainty about test inputs and about others."))
+        figure = shift.entropy_histograms(a["edges"], a["inside"], outside, row.pictured)
+        pictures.append(Picture(figure, f"{row.pictured}: uncertainty about test inputs and about others."))
     return Section(
         "Out of distribution",
         [
@@ -139,8 +139,8 @@ def corruption_section(rows: Sequence[Row]) -> Section | None:
         pictures.append(Picture(shift.severity(found, y), caption))
     maps = [
         Picture(
-            shift.corruption_map(row.first.outcomes["corruption"].arrays["accuracy"], COMMON, row.label),
-            f"{row.label}: accuracy in % for each corruption.",
+            shift.corruption_map(row.first.outcomes["corruption"].arrays["accuracy"], COMMON, row.pictured),
+            f"{row.pictured}: accuracy in % for each corruption.",
         )
         for row in have
     ]
@@ -249,7 +249,7 @@ def examples_section(rows: Sequence[Row], class_names: Sequence[str] | None) -> 
             if f"{kind}_images" in a:
                 images, probs, targets = (a[f"{kind}_{key}"] for key in ("images", "probs", "targets"))
                 figure = examples.predictions(images, probs, targets, class_names)
-                pictures.append(Picture(figure, f"{row.label}. {words} test inputs.", wide=True))
+                pictures.append(Picture(figure, f"{row.pictured}. {words} test inputs.", wide=True))
         gallery = Gallery(pictures, "wide")
         parts.append(gallery if number == 0 else Folded(row.label, [gallery]))
     return Section("Examples", parts)
