@@ -99,6 +99,8 @@ def test_what_cannot_be_recorded(chain: Path, tmp_path: Path) -> None:
     flags = ("--epochs", "1", "--folder", tmp_path / "run")
     assert "'mc_vi' has nothing to record" in fail("train", *SMALL, "--method", "mc_vi", *flags)
     assert "give --val-fraction" in fail("train", *VARIANCE, "--val-fraction", "0", *flags)
+    numbers = ("--method", "variance", "--net", "mlp", "--data", "diabetes", "--record")
+    assert "this is a regression: leave it out" in fail("train", *numbers, *flags)
     assert not (tmp_path / "run" / "config.json").exists()
     copy = tmp_path / "chain"
     shutil.copytree(chain, copy)

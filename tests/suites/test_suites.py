@@ -266,6 +266,7 @@ def test_chain_by_hand(of_method: dict[str, Subject]) -> None:
         ("variance", bf.MonteCarloVI(), "train with --method variance"),
         ("chain", bf.MonteCarloVI(), "train with --method atmc"),
         ("chain", bf.ThermostatMCMC(burn_in=0, every=2), "at least 4 stored draws"),
+        ("chain", bf.ThermostatMCMC(burn_in=0, every=1, keep="moments"), "at least 4 stored draws"),
         ("kl", bf.EnsemblePatching(2), "this run is by method 'emp'"),
         ("kl", bf.VarianceNetwork(), "compares Monte-Carlo estimators"),
         ("compression", bf.EnsemblePatching(2), "method 'emp' has several"),

@@ -29,10 +29,10 @@ def recording(model: bf.BayesianModule, val: Any, folder: Path, lr: float, epoch
         raise ValueError(
             f"--record is for --method variance or atmc; {model.method.name!r} has nothing to record"
         )
-    if val is None or model.likelihood.task != "classification":
-        raise ValueError(
-            "--record of a variance network needs classes and a validation part: give --val-fraction"
-        )
+    if model.likelihood.task != "classification":
+        raise ValueError("--record of a variance network is for classes; this is a regression: leave it out")
+    if val is None:
+        raise ValueError("--record of a variance network needs a validation part: give --val-fraction")
     phase = PhaseRecorder(val, every=max(1, epochs // 10), path=folder / PHASE)
     return {"on_epoch": phase.record}
 

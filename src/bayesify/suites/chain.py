@@ -4,6 +4,7 @@ import torch
 
 from bayesify.diagnostics import autocorrelation, ess, function_values, rhat
 from bayesify.posteriors import Chain, Members
+from bayesify.posteriors.stored_draws import StoredDraws
 from bayesify.suites.subject import Outcome, Subject, Unsuitable
 
 FEWEST = 4  # draws in a chain: two in each half
@@ -24,13 +25,14 @@ def chain(subject: Subject) -> Outcome:
             f"suite 'chain' is for stored draws of a sampler; this run is by method {model.method.name!r}: "
             f"train with --method atmc"
         )
-    if min(sum(1 for _ in part.each()) for part in chains) < FEWEST:
+    stored = min(len(part.kept) if isinstance(part.kept, StoredDraws) else 0 for part in chains)
+    x, y = subject.few()
+    values = function_values(model, x) if stored >= FEWEST else torch.empty(0, 0)  # (chains, draws, outputs)
+    if values.shape[1] < FEWEST:
         raise Unsuitable(
-            f"suite 'chain' needs at least {FEWEST} stored draws: train longer, or with more of them "
+            f"suite 'chain' needs at least {FEWEST} stored draws in each chain: train longer, or with more of them "
             f"(--set method.num_kept=20, --set method.keep=draws)"
         )
-    x, y = subject.few()
-    values = function_values(model, x)  # (chains, draws, outputs)
     size, spread = ess(values), rhat(values)
     metrics = {
         "stored_draws": float(values.shape[0] * values.shape[1]),
