@@ -21,7 +21,9 @@ def assert_equal_gradients(model: nn.Module, eager: Any, compiled: Any) -> None:
     ours, theirs = gradients(model, eager()), gradients(model, compiled())
     assert ours.keys() == theirs.keys()
     for name, gradient in ours.items():
-        assert torch.allclose(theirs[name], gradient, rtol=1e-3, atol=1e-5 * gradient.abs().max().item()), name
+        assert torch.allclose(theirs[name], gradient, rtol=1e-3, atol=1e-5 * gradient.abs().max().item()), (
+            name
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {"activation": "first_order"}, {"variance": "row"}], ids=str)

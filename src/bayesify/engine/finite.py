@@ -37,7 +37,9 @@ class FiniteCheck:
         bad = torch.zeros((), device=total.device)
         one = torch.ones((), device=total.device)
         for same_type in self._gradients():
-            if same_type[0].dtype == torch.bfloat16:  # no such kernel on a GPU; ‖g‖∞ is NaN or infinite where one is
+            if (
+                same_type[0].dtype == torch.bfloat16
+            ):  # no such kernel on a GPU; ‖g‖∞ is NaN or infinite where one is
                 norms = torch.stack(torch._foreach_norm(same_type, math.inf))
                 bad = bad + (norms - norms).sum().float()
             else:  # one kernel: sets `bad` where a gradient is not finite

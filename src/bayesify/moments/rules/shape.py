@@ -1,6 +1,5 @@
 """Operations that only move entries: the same for mean and variance."""
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -72,22 +71,17 @@ def cast(operation: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     return moved(operation, x, *replace(args, Simplex, Simplex.moments), **kwargs)
 
 
-def _register_casts() -> None:
-    for operation in spelled(*CASTS):
-        rule(operation, simplex=True)(_Cast(operation))
+def _cast_by(operation: Any) -> Any:
+    """`cast` of one operation, a function of its own."""
+
+    def cast_by_it(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return cast(operation, x, *args, **kwargs)
+
+    return cast_by_it
 
 
-class _Cast:
-    """`cast` of one operation; a class so that each has an identity of its own."""
-
-    def __init__(self, operation: Callable) -> None:
-        self.operation = operation
-
-    def __call__(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        return cast(self.operation, x, *args, **kwargs)
-
-
-_register_casts()
+for _operation in spelled(*CASTS):
+    rule(_operation, simplex=True)(_cast_by(_operation))
 
 
 @rule(*spelled("cat", "concat", "concatenate"))
