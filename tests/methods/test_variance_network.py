@@ -10,6 +10,7 @@ import torch
 from scipy import integrate, special
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import bayesify as bf
 from bayesify.diagnostics.variance import log_alpha
@@ -61,6 +62,42 @@ def test_local_outputs_have_the_moments_of_drawn_weights(layer: str, parameteriz
         error = 6 * ((a.var(0) + b.var(0)) / n).sqrt()
         assert ((a.mean(0) - b.mean(0)).abs() <= error).all()
         assert ((a.var(0) - b.var(0)).abs() <= 7 * 2 * b.var(0) / math.sqrt(n)).all()
+
+
+@pytest.mark.parametrize("noise", ["normal", "uniform", "bernoulli"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_zero_mean_layers_multiply_once(layer: str, noise: str) -> None:
+    """As many multiplications as the plain layer: the product of the means, which are zero, is left out."""
+    make, shape = LAYERS[layer]
+    options = {"parameterization": "zero_mean", "where": bf.where.all, "noise": noise}
+    x = torch.randn(2, *shape)
+    counts = []
+    for module in (make(), model_of(make(), **options), model_of(make(), where=bf.where.all)):
+        module(x)  # the first call looks which weights are used
+        with FlopCounterMode(display=False) as counter:
+            module(x)
+        counts.append(counter.get_total_flops())
+    assert counts == [counts[0], counts[0], 2 * counts[0]]
+
+
+@pytest.mark.parametrize("biases", [False, True])
+@pytest.mark.parametrize("layer", ["linear", "conv2d", "conv_transpose3d"])
+def test_zero_mean_outputs_are_the_bias_and_noise(layer: str, biases: bool) -> None:
+    """y = b + √(σ²·x²) ξ; for a random bias of mean zero y = √(σ²·x² + b²) ξ."""
+    make, shape = LAYERS[layer]
+    module = make().double()
+    model = model_of(
+        copy.deepcopy(module), parameterization="zero_mean", where=bf.where.all, biases=biases
+    )
+    x = torch.randn(3, *shape, dtype=torch.float64)
+    y = model(x, generator=torch.Generator().manual_seed(0))
+    noise = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(0))
+    square = copy.deepcopy(module)
+    with torch.no_grad():
+        square.weight.square_()
+        square.bias.square_().mul_(float(biases))
+    shift = module.bias.view(-1, *(1,) * (len(shape) - 1)) * (not biases)
+    torch.testing.assert_close(y, shift + square(x.square()).sqrt() * noise)
 
 
 def test_parameterizations_with_one_alpha_give_the_same_outputs() -> None:

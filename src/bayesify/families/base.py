@@ -40,6 +40,8 @@ class Family(ABC):
     gaussian: ClassVar[bool] = False
     #: entries are independent and symmetric about their mean (flipout)
     symmetric: ClassVar[bool] = False
+    #: the mean is zero whatever the parameters are, so that passes leave its product out
+    zero_mean: ClassVar[bool] = False
 
     @abstractmethod
     def __init__(self, centre: Tensor, **parameters: Any) -> None:

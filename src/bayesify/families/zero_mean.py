@@ -19,6 +19,7 @@ class ZeroMean(Scale):
 
     support = "real"
     symmetric = True
+    zero_mean = True
 
     def __init__(self, centre: Tensor, floor: Tensor) -> None:
         self.centre = centre

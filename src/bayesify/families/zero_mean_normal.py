@@ -12,6 +12,7 @@ class ZeroMeanNormal(VarianceNormal):
 
     name = "zero_mean_normal"
     about = "normal of mean zero, its std is what the network holds"
+    zero_mean = True
 
     @classmethod
     def init(cls, like: Tensor) -> Start:  # type: ignore[override]

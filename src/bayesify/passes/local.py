@@ -14,7 +14,8 @@ from torch import Generator, Tensor
 from bayesify.families import Family, standard_normal
 from bayesify.families.noise import random_signs
 from bayesify.moments import METADATA, Moments, StandIn, replace
-from bayesify.moments.rules.linear import CONVOLUTIONS, LINEAR_MAPS, linear_map
+from bayesify.moments.carrier import parts
+from bayesify.moments.rules.linear import CONVOLUTIONS, LINEAR_MAPS, linear_map, variance_map
 
 LOCAL_KINDS = ("linear", "conv")  # layers whose weights may take the local pass
 VAR_FLOOR = 1e-16  # keeps the gradient of the square root finite where an output has no variance
@@ -109,9 +110,14 @@ def local(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> Te
 
 def output_law(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> tuple[Tensor, Tensor]:
     """Mean and std of the output y; the entries of one example are independent."""
-    w = _moments(weight.take())
+    q = weight.take()
     b = _moments(bias.take()) if isinstance(bias, LocalWeight) else bias
-    mean, var = linear_map(func, x, w, b, *rest[0], **rest[1])
+    if q.zero_mean:
+        b_mean, b_var = parts(b)
+        var = variance_map(func, x, q.variance, b_var, *rest[0], **rest[1])
+        mean = _bias_alone(b_mean, q, var)
+    else:
+        mean, var = linear_map(func, x, _moments(q), b, *rest[0], **rest[1])
     wide = torch.promote_types(var.dtype, torch.float32)  # the floor is zero in half precision
     return mean, var.to(wide).clamp_min(VAR_FLOOR).sqrt().to(mean.dtype)
 
@@ -120,25 +126,37 @@ def _moments(q: Family) -> Moments:
     return Moments(q.mean, q.variance)
 
 
+def _bias_alone(bias: Tensor | None, q: Family, like: Tensor) -> Tensor:
+    """The mean output of weights of mean zero, of the shape and dtype of `like`."""
+    if bias is None:
+        return like.new_zeros(()).expand(like.shape)
+    return _per_output(bias.to(like.dtype), q).expand(like.shape)
+
+
+def _per_output(bias: Tensor, q: Family) -> Tensor:
+    """(outputs,) -> (outputs, 1, ...), a 1 for each dimension of the kernel: what broadcasts against the output."""
+    return bias.view(-1, *(1,) * (len(q.shape) - 2))
+
+
 def flipout(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> Tensor:
     """y = E w·x + r ∘ (Δw·(s ∘ x)) + E b + t ∘ Δb; r, s, t random signs, one set per example."""
     args, kwargs = rest
     features = 1 if func in CONVOLUTIONS else -1  # the feature dimension of x and y
     q = weight.take()
-    mean, delta = q.mean, q.rsample(generator=weight.generator) - q.mean
+    delta = q.rsample(generator=weight.generator)
+    if not q.zero_mean:
+        delta = delta - q.mean
     b, b_delta = bias, None
     if isinstance(bias, LocalWeight):
         q_b = bias.take()
         b, b_delta = q_b.mean, q_b.rsample(generator=weight.generator) - q_b.mean
-    y = func(x, mean, b, *args, **kwargs)
-    batched = x.dim() == weight.q.mean.dim() or (features == -1 and x.dim() > 1)
+    batched = x.dim() == len(q.shape) or (features == -1 and x.dim() > 1)
     s = _signs(x, features, batched, weight.generator)
-    r = _signs(y, features, batched, weight.generator)
-    y = y + r * func(x * s, delta, None, *args, **kwargs)
+    noise = func(x * s, delta, None, *args, **kwargs)
+    y = noise * _signs(noise, features, batched, weight.generator)
+    y = y + (_bias_alone(b, q, y) if q.zero_mean else func(x, q.mean, b, *args, **kwargs))
     if b_delta is not None:
-        t = _signs(y, features, batched, weight.generator)
-        shape = (-1,) if features == -1 else (-1, *(1,) * (y.dim() - 1 - batched))  # (features, 1, ...)
-        y = y + t * b_delta.to(y.dtype).view(shape)
+        y = y + _signs(y, features, batched, weight.generator) * _per_output(b_delta.to(y.dtype), q)
     return y
 
 

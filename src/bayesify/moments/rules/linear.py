@@ -65,6 +65,15 @@ def linear_map(
     return Moments(mean, var.to(mean.dtype))
 
 
+def variance_map(
+    operation: Any, x: Tensor, w_var: Tensor, b_var: Tensor | None, *args: Any, **kwargs: Any
+) -> Tensor:
+    """Var y = Var w·x² + Var b for an input x without variance, alone."""
+    squares = x.square()
+    with forgetting((squares, lambda: x.detach().square())):
+        return _sum_of_maps(operation, [(squares, w_var)], b_var, args, kwargs)
+
+
 def _second_moment(mean: Tensor, var: Tensor | None) -> Tensor:
     return mean.square() if var is None else mean.square() + var
 
