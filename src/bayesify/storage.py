@@ -12,14 +12,17 @@ from bayesify.files import read_header, read_tensors, write_tensors
 from bayesify.likelihoods import likelihood
 from bayesify.methods import Method, method
 from bayesify.module import BayesianModule, bayesify
+from bayesify.packing import pack, unpack
 from bayesify.posteriors import without_guards
 from bayesify.priors import prior
 
-FORMAT = 1  # of the files this version writes; it reads this and older ones
+FORMAT = 2  # of the files this version writes; it reads this and older ones
 
 
 def save(model: BayesianModule, path: str | Path) -> None:
     """Write `model` to one safetensors file: posterior, method, likelihood, what was random.
+
+    Of weights that `bf.compress.sparsify` has cut only the others are stored, so that the file is smaller.
 
     The write is atomic: a crash leaves the old file or the new one, never half of one. Under FSDP call
     it on every rank (the shards are gathered); rank 0 writes.
@@ -30,7 +33,8 @@ def save(model: BayesianModule, path: str | Path) -> None:
     tensors = {name: _whole(name, value) for name, value in {**model.state_dict(), **extra}.items()}
     if torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
         return
-    write_tensors(Path(path), tensors, header_of(model))
+    packed, sparse = pack(tensors, model.posterior.idle_entries())
+    write_tensors(Path(path), packed, {**header_of(model), "sparse": sparse})
 
 
 def load(
@@ -54,7 +58,7 @@ def load(
         raise ValueError(
             f"{path} has format {header['format']}, this bayesify ({FORMAT}) is older: upgrade bayesify"
         )
-    tensors = read_tensors(path, header)
+    tensors = unpack(read_tensors(path, header), header.get("sparse", {}))
     _compare(path, "network", net.state_dict(), _inside(tensors, "net."))
     if header["custom_output"] and output is None:
         warnings.warn(f"{path} was saved from a model with output=: give bf.load(..., output=...) again")

@@ -86,9 +86,7 @@ def test_zero_mean_outputs_are_the_bias_and_noise(layer: str, biases: bool) -> N
     """y = b + √(σ²·x²) ξ; for a random bias of mean zero y = √(σ²·x² + b²) ξ."""
     make, shape = LAYERS[layer]
     module = make().double()
-    model = model_of(
-        copy.deepcopy(module), parameterization="zero_mean", where=bf.where.all, biases=biases
-    )
+    model = model_of(copy.deepcopy(module), parameterization="zero_mean", where=bf.where.all, biases=biases)
     x = torch.randn(3, *shape, dtype=torch.float64)
     y = model(x, generator=torch.Generator().manual_seed(0))
     noise = torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(0))

@@ -25,7 +25,7 @@ class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
     Members, in this order: `nets`, `run`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `member`, `fold`, `install`,
-    `begin`, `collect`, `extra_tensors`, `make_room`, `describe`, `notes`.
+    `begin`, `collect`, `extra_tensors`, `idle_entries`, `make_room`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -104,6 +104,11 @@ class Posterior(nn.Module, ABC):
     def extra_tensors(self) -> dict[str, Tensor]:
         """What a self-contained file holds beyond the state dict, by the keys of this module."""
         return {}
+
+    def idle_entries(self) -> list[tuple[Tensor, Tensor]]:
+        """Tensors of the state, the network's weights among them, each with a mask: entries that change nothing if
+        they become zero, which files leave out."""
+        return []
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
         """Prepare for a stored state whose shapes depend on what happened (the number of draws)."""

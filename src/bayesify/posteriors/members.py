@@ -107,6 +107,9 @@ class Members(Posterior):
             for key, value in self._of(i).extra_tensors().items()
         }
 
+    def idle_entries(self) -> list[tuple[Tensor, Tensor]]:
+        return [entry for i in range(len(self.posteriors)) for entry in self._of(i).idle_entries()]
+
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
         for i in range(len(self.posteriors)):
             prefix = f"posteriors.{i}."

@@ -11,6 +11,7 @@ from bayesify.posteriors.factorized import Factorized, _get, _put
 from bayesify.priors import Prior
 from bayesify.weights import Selection
 
+GATES = ("noise_gate", "mean_gate")  # of families/variance.py
 Divergence = Callable[[list[Any], Any], Tensor]
 
 
@@ -44,6 +45,31 @@ class VarianceFactorized(Factorized):
     def random_tensor(self, name: str) -> RandomTensor:
         """What belongs to q of one weight beside its centre."""
         return _get(self.q, name)
+
+    def idle_entries(self) -> list[tuple[Tensor, Tensor]]:
+        found: list[tuple[Tensor, Tensor]] = []
+        for name, slots in self.slots.items():
+            leaf = self.random_tensor(name)
+            noise, mean = (leaf._buffers.get(gate) for gate in GATES)
+            if noise is None or mean is None or not noise.dim():
+                continue
+            silent = noise == 0
+            gone = silent if self.family.zero_mean else silent & (mean == 0)
+            own = [p for p in leaf.parameters() if p.shape == noise.shape]
+            found += [(noise, silent), (mean, mean == 0), (slots[0].get(), gone), *((p, silent) for p in own)]
+        return found
+
+    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+        """Gates are one number, or one for each weight of a sparse ensemble."""
+        for name in self.slots:
+            buffers = self.random_tensor(name)._buffers
+            for gate in GATES:
+                old, stored = buffers.get(gate), tensors.get(f"q.{name}.{gate}")
+                if old is not None and stored is not None and stored.shape in (old.shape, self._shape(name)):
+                    buffers[gate] = stored.to(old, copy=True)
+
+    def _shape(self, name: str) -> torch.Size:
+        return self.slots[name][0].get().shape
 
     def _kl(self, distributions: Mapping[str, Family]) -> Tensor:
         if self.divergence is None:
