@@ -23,16 +23,37 @@ import torch.nn.functional as F
 from torch import nn
 
 import bayesify as bf
-from bayesify import attacks, compress
+from bayesify import attacks, compress, statistics
 from bayesify.compress.sparse_ensemble import SPARSITIES
 from bayesify.data import Loader, load
 from bayesify.diagnostics import PhaseRecorder, kappa, log_alpha, phase_figures
 from bayesify.nets import make
+from timing import table
 from variance_speed import four_layers
 
 DENSE = bf.where.matching(r"^head\.1\.")  # the 500-unit layer of LeNet
 STUDENT = bf.prior("student_t", df=1e-16)
 Row = dict[str, Any]
+MODES = ("stochastic", "deterministic", "ensemble")
+LONG = ("rows", "attack", "options")  # what is only in the file
+#: accuracy % of the three modes, ELBO
+PAPER: dict[str, tuple[float | None, float | None, float | None, float | None]] = {
+    "dropout": (99.1, 99.4, 99.4, None),
+    "variance": (95.9, 10.1, 99.3, None),
+    "layer": (None, 11.3, 99.2, -5.9e2),
+    "neuron": (None, 11.3, 99.2, -7.7e2),
+    "weight": (None, 81.3, 99.2, -6.4e4),
+    "additive": (None, 96.3, 99.2, -2.3e4),
+    "zero_mean": (None, None, 99.2, None),
+    "zero_mean_uniform": (None, None, None, None),
+    "zero_mean_bernoulli": (None, None, None, None),
+    "student": (None, None, 99.2, None),
+    "phase": (None, None, None, None),
+    "vgg_dropout": (91.0, 93.1, 93.4, None),
+    "vgg_variance": (91.3, 10.0, 93.4, None),
+    "vgg_deep_ensemble": (None, None, None, None),
+    "vgg_variance_ensemble": (None, None, None, None),
+}
 
 
 class Run:
@@ -70,6 +91,7 @@ class Run:
         bf.fit(model, self.train, accelerator=accelerator, progress=False, **settings, **options)
         row: Row = {
             "epochs": self.a.epochs,
+            "num_train": self.num_train,
             "seconds": round(time.perf_counter() - start, 1),
             "options": str(method),
         }
@@ -198,6 +220,70 @@ CIFAR: dict[str, Callable[[Run], Row]] = {
 }
 
 
+# -- the table --------------------------------------------------------------------------------------------
+
+
+def print_table(files: list[str]) -> None:
+    """All rows of the files beside the paper's figures (in brackets); runs of several seeds as mean ± its error."""
+    records = {(r["row"], r["seed"]): r for file in files for r in json.loads(Path(file).read_text())}
+    for title, names in (("MNIST, LeNet-5", MNIST), ("CIFAR-10, VGG-like", CIFAR)):
+        runs = {name: [r for key, r in sorted(records.items()) if key[0] == name] for name in names}
+        rows = [cells(name, found) for name, found in runs.items() if found]
+        if rows:
+            table(f"{title}: accuracy % (paper)", rows, HEADER)
+    for (name, seed), record in sorted(records.items()):
+        print_details(f"{name}, seed {seed}", record)
+
+
+HEADER = ["", "seeds", "examples", "epochs", *MODES, "ELBO", "log α", "seconds"]
+
+
+def cells(name: str, found: list[Row]) -> list[str]:
+    """One line of the table."""
+    *accuracies, elbo = PAPER[name]
+    modes = [
+        beside(average([100 * r[mode]["accuracy"] for r in found]), paper)
+        for mode, paper in zip(MODES, accuracies, strict=True)
+    ]
+    elbos = [r["elbo"] for r in found if "elbo" in r]
+    alphas = [value for r in found for value in r.get("log_alpha", {}).values()]
+    return [
+        *(name, str(len(found)), f"{found[0]['num_train']:,}", str(found[0]["epochs"]), *modes),
+        beside(f"{sum(elbos) / len(elbos):.2g}" if elbos else "-", elbo),
+        f"{min(alphas):.1f} … {max(alphas):.1f}" if alphas else "-",
+        f"{sum(r['seconds'] for r in found) / len(found):.0f}",
+    ]
+
+
+def average(values: list[float]) -> str:
+    mean = statistics.mean(values)
+    return f"{mean.value:.2f} ± {mean.error:.2f}" if len(values) > 1 else f"{mean.value:.2f}"
+
+
+def beside(measured: str, paper: float | None) -> str:
+    return measured if paper is None else f"{measured} ({paper:g})"
+
+
+def print_details(title: str, record: Row) -> None:
+    """What only some rows have: the swap, the transition, sparse ensembles, attacks."""
+    if "swapped to zero mean" in record:
+        print(
+            f"{title}: dense layer swapped to zero mean, ensemble {100 * record['swapped to zero mean']:.2f} %"
+        )
+    if "transition" in record:
+        print(f"{title}: {record['transition']}; bytes: {record['bytes']}")
+        shares = [f"{share:.1%}" for share, _ in next(iter(record["curves"].values()))]
+        lines = [
+            [fill, *(f"{100 * accuracy:.2f}" for _, accuracy in curve)]
+            for fill, curve in record["curves"].items()
+        ]
+        table(f"{title}: accuracy % against the share of weights cut (paper: 98 %)", lines, ["", *shares])
+    if "attack" in record:
+        steps = record["attack"][:: max(1, len(record["attack"]) // 5)]
+        lines = [[key, *(f"{step[key]:.3f}" for step in steps)] for key in ("success_rate", "entropy")]
+        table(f"{title}: attacked", lines, ["iteration", *(str(step["iteration"]) for step in steps)])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -216,18 +302,27 @@ def main() -> None:
     parser.add_argument("--attack-step", type=float, default=0.5 / 255, help="of inputs in [0, 1]")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", default="variance_networks.json")
+    parser.add_argument("--out", default="variance_networks.json", help="records are added to it")
+    parser.add_argument(
+        "--table", nargs="+", metavar="FILE", help="print what these files hold; train nothing"
+    )
     a = parser.parse_args()
+    if a.table:
+        print_table(a.table)
+        return
+    if a.data_root is None:
+        parser.error("--data-root is missing: the folder that holds MNIST and CIFAR-10")
     torch.set_float32_matmul_precision("high")
-    results: Row = json.loads(Path(a.out).read_text()) if Path(a.out).exists() else {}
     runs: dict[str, Run] = {}
     for name in a.rows:
         data = "mnist" if name in MNIST else "cifar10"
         runs[data] = runs[data] if data in runs else Run(a, data)
-        results[name] = {**MNIST, **CIFAR}[name](runs[data])
-        short = {k: v for k, v in results[name].items() if k not in ("rows", "attack", "options")}
-        print(name, json.dumps(short), flush=True)
-        Path(a.out).write_text(json.dumps(results, indent=1))
+        record = {"row": name, "seed": a.seed, **{**MNIST, **CIFAR}[name](runs[data])}
+        out = Path(a.out)
+        records = json.loads(out.read_text()) if out.exists() else []
+        out.write_text(json.dumps([*records, record], indent=1))
+        print(name, json.dumps({k: v for k, v in record.items() if k not in LONG}), flush=True)
+    print_table([a.out])
 
 
 if __name__ == "__main__":

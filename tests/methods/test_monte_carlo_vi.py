@@ -95,7 +95,7 @@ def test_a_saved_model_keeps_family_prior_and_estimator(tmp_path: Path) -> None:
             {"family": "gamma", "prior": "inverse_gamma", "family_options": {"concentration": 0.5}},
             "do not go together: E .ξ.*infinite",
         ),
-        ({"kl": "repar", "prior": "student_t"}, "'repar' does not apply .* use 'stream'"),
+        ({"kl": "repar", "prior": "student_t"}, "'repar' does not apply .* use 'exact' or 'stream'"),
         ({"kl": "taylor"}, "taylor' is not needed"),
         ({"kl": "exakt"}, "kl='exakt' does not exist"),
         ({"kl_options": {"order": 3}}, "order=3: the estimator 'auto' has no such option"),

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bayesify import families, priors
+from bayesify.divergences.faddeeva import log_one_plus
 from bayesify.divergences.log_uniform import kl_to_log_uniform
 from bayesify.divergences.statistics import Draws, expected
 from bayesify.divergences.tuples import expand, of_terms
@@ -141,3 +142,14 @@ def normal_log_uniform(q: families.Normal, p: priors.LogUniform) -> Tensor:
     at_zero = q.noise_neg_entropy() + families.normal.LOG_MEAN
     u = 0.5 * (q.loc / q.scale).square()
     return kl_to_log_uniform(u).sum() + u.numel() * (at_zero - p.terms().constant)
+
+
+@closed_form(families.Normal, priors.StudentT)
+def normal_student(q: families.Normal, p: priors.StudentT) -> Tensor:
+    """E log(1 + (w − m)²/(ν s²)) = E log(1 + (t − x)²/y²), x = (m − μ)/(√2 σ), y = √(ν/2) s/σ, t ~ N(0, ½)."""
+    wide = torch.promote_types(q.loc.dtype, torch.float32)
+    scale = q.scale.to(wide)
+    x = (p.loc - q.loc.to(wide)) / (math.sqrt(2) * scale)
+    y = math.sqrt(p.df / 2) * p.scale / scale
+    tail = 0.5 * (p.df + 1) * log_one_plus(x, y).sum()
+    return q.neg_entropy() + tail - x.numel() * float(p.log_prob(torch.tensor(p.loc, dtype=torch.float64)))
