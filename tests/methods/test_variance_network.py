@@ -161,6 +161,21 @@ def test_log_alpha_starts_moves_and_has_its_own_learning_rate() -> None:
     assert all((a > -5).all() for a in log_alpha(model).values())  # the KL drives α up
 
 
+def test_the_optimiser_forgets_the_first_gradients_of_log_alpha() -> None:
+    """600 steps on the KL alone, whose gradient falls as 1/α: with Adam's own memory log α stays far behind."""
+    ends = {}
+    for betas in ({}, {"betas": (0.9, 0.999)}):
+        model = model_of(nn.Linear(20, 10), log_alpha_lr=30.0)
+        optimizer = model.optimizer(lr=1e-3, **betas)
+        assert optimizer.param_groups[0]["betas"] == (0.9, 0.999)
+        for _ in range(600):
+            optimizer.zero_grad()
+            model.kl().backward()
+            optimizer.step()
+        ends[len(betas)] = float(log_alpha(model)["weight"].mean())
+    assert ends[0] > 6 and ends[1] < 3, ends
+
+
 @pytest.mark.parametrize("parameterization", PARAMETERIZATIONS)
 def test_files_keep_everything(parameterization: str, tmp_path: Path) -> None:
     model = model_of(mlp(), parameterization=parameterization, prior="student_t")

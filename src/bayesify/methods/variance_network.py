@@ -38,6 +38,7 @@ LOG_UNIFORM = prior("log_uniform", log_constant=AT_ZERO_MEAN)  # the KL is 0 at 
 KLS = ("exact", *APPROXIMATIONS)
 BIASES = where.matching(r"(^|[._])bias$")
 LAYERS = where.linear | where.conv
+LOG_ALPHA_BETAS = (0.9, 0.95)  # of Adam
 
 
 @dataclass(frozen=True)
@@ -142,13 +143,21 @@ class VarianceNetwork(Method):
         return posterior
 
     def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
-        """Adam; log α may have a learning rate of its own."""
-        if self.log_alpha_lr == 1:
-            return super().optimizer(model, lr, **options)
+        """Adam; log α has a learning rate and, unless `betas` are given, a memory of its own.
+
+        Its gradient falls as 1/α. Adam divides by what it remembers, so that over the 1,000 steps of the usual β₂ the
+        first gradients would hold log α back.
+        """
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         alphas = [p for name, p in named if name.endswith(".log_alpha")]
+        if not alphas:
+            return super().optimizer(model, lr, **options)
         others = [p for name, p in named if not name.endswith(".log_alpha")]
-        groups = [{"params": others, "lr": lr}, {"params": alphas, "lr": lr * self.log_alpha_lr}]
+        betas = options.get("betas", LOG_ALPHA_BETAS)
+        groups = [
+            {"params": others, "lr": lr},
+            {"params": alphas, "lr": lr * self.log_alpha_lr, "betas": betas},
+        ]
         if all(p.is_cuda for _, p in named):
             options.setdefault("fused", True)
         return torch.optim.Adam([group for group in groups if group["params"]], **options)
