@@ -3,7 +3,7 @@
     python benchmarks/variance_networks.py --data-root DATA --rows variance --epochs 60 --out variance_0.json
     python benchmarks/variance_networks.py --data-root DATA --rows layer neuron --epochs 60 --out table2_0.json
     python benchmarks/variance_networks.py --table *_0.json
-    python benchmarks/variance_networks.py --data-root DATA --rows layer --epochs 10 --num-train 20000   (CPU)
+    python benchmarks/variance_networks.py --data-root DATA --rows layer --epochs 20 --num-train 5000 --batch 50  (CPU)
 
 A row's record is added to --out as soon as it is there. Rows and seeds are independent: start them as processes with
 files of their own, and let --table merge the files.
