@@ -12,8 +12,8 @@ The paper trains 200 (VGG: 550) epochs. Its phase transition waits for the data:
 log α rests where the KL of a layer is about as large as the loss of the data (measured: both fall together), and
 passes on only as the training loss falls. A short run gets there by settings that leave the end as it is:
 
-- the KL weighs 30 times as much where one dense layer is random (--kl-weight). Past the transition the KL of a layer is
-  nearly 0 (below 1e-3 per example), whatever its weight. Where several layers are, it weighs 10 times as much for 60,000
+- the KL weighs 30 times as much where one dense layer is random (--kl-weight). Past the transition the KL of a layer
+  is nearly 0 (below 1e-3 per example), whatever its weight. Where several layers are, it weighs 10 times for 60,000
   examples and less for fewer: the small layers keep their means, and too much noise in them costs accuracy (5,000
   images, 20 epochs, weight 10: ensemble 47 %, means 12 %);
 - log α has 30 times the learning rate (--log-alpha-lr). Adam forgets its gradients within 20 steps, which the method's
