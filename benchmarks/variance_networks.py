@@ -10,7 +10,7 @@ files of their own, and let --table merge the files.
 
 The paper trains 200 (VGG: 550) epochs. Its phase transition waits for the data: while means still carry the classes,
 log α rests where the KL of a layer is about as large as the loss of the data (measured: both fall together), and
-passes on only as the training loss falls. A short run gets there by settings that leave the end as it is:
+passes on only as the training loss falls. A short run gets there by these settings:
 
 - the KL weighs 30 times as much where one dense layer is random (--kl-weight). Past the transition the KL of a layer
   is nearly 0 (below 1e-3 per example), whatever its weight. Where several layers are, it weighs 10 times for 60,000
@@ -18,7 +18,8 @@ passes on only as the training loss falls. A short run gets there by settings th
   images, 20 epochs, weight 10: ensemble 47 %, means 12 %);
 - log α has 30 times the learning rate (--log-alpha-lr). Adam forgets its gradients within 20 steps, which the method's
   optimiser sees to: they fall as 1/α, and 1,000 steps of memory hold log α back;
-- log α starts at −5, as published. Higher starts do not help: with means that can still be used it falls back.
+- log α starts at −5, as published. Higher starts do not help, nor a KL weight that goes back to 1 while the loss is
+  still large: log α falls back to where the means can be used (measured).
 
 The ELBO is that of a KL weight of 1. Inputs lie in [0, 1]; batch norm uses its running statistics in all three modes.
 """
