@@ -116,6 +116,13 @@ def rewrite_header(path: Path, **changes: Any) -> None:
     save_file(tensors, path, metadata={files.HEADER: json.dumps(header)})
 
 
+def test_an_older_file(tmp_path: Path) -> None:
+    model, path = saved(tmp_path)
+    rewrite_header(path, format=1)  # before sparse models: nothing else differs
+    loaded = bf.load(path, mlp())
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in model.state_dict().items())
+
+
 def test_a_newer_file(tmp_path: Path) -> None:
     _, path = saved(tmp_path)
     rewrite_header(path, format=99)
