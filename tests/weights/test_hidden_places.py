@@ -1,6 +1,7 @@
 """A parameter that the network reaches past its slots is refused, never silently left as it was."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -71,8 +72,28 @@ def in_a_foreign_object(module: Any, weight: nn.Parameter) -> Callable[[], Tenso
 
 
 def in_a_view(module: Any, weight: nn.Parameter) -> Callable[[], Tensor]:
-    view = weight.data[1:]
-    return lambda: view.expand(2, 3)
+    module.kept = weight.data[1:]
+    return lambda: module.kept.expand(2, 3)
+
+
+def in_a_buffer(module: Any, weight: nn.Parameter) -> Callable[[], Tensor]:
+    module.register_buffer("kept", weight.detach())
+    return lambda: module.kept
+
+
+def in_a_view_of_a_foreign_object(module: Any, weight: nn.Parameter) -> Callable[[], Tensor]:
+    module.kept = Holder(weight.data)  # type: ignore[arg-type]
+    return lambda: module.kept.weight
+
+
+def in_a_view_of_a_closure(module: Any, weight: nn.Parameter) -> Callable[[], Tensor]:
+    view = weight.data
+    module.kept = partial(lambda scale: scale * view, 1.0)
+    return lambda: module.kept()
+
+
+def in_a_view_made_later(module: Any, weight: nn.Parameter) -> Callable[[], Tensor]:
+    return lambda: weight.data
 
 
 def in_a_list(module: Any, weight: nn.Parameter) -> Callable[[], Tensor]:
@@ -92,6 +113,10 @@ SEEN = (
     in_a_tuple_in_a_dict,
     past_registration,
     in_a_module_that_is_not_registered,
+    in_a_view,
+    in_a_buffer,
+    in_a_view_of_a_foreign_object,
+    in_a_view_of_a_closure,
 )
 SAMPLINGS = ("draw", "local", "flipout")
 
@@ -110,7 +135,7 @@ def test_a_weight_that_stays_deterministic_may_be_kept_anywhere(keep: Any) -> No
     assert model.mean_net()(x).shape == model(x).shape == (4, 2)
 
 
-@pytest.mark.parametrize("keep", [in_a_closure, in_a_foreign_object, in_a_view])
+@pytest.mark.parametrize("keep", [in_a_closure, in_a_foreign_object, in_a_view_made_later])
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_a_place_that_cannot_be_seen_is_refused_at_the_first_call(sampling: str, keep: Any) -> None:
     model = bf.bayesify(Keeps(keep), bf.MonteCarloVI(sampling=sampling), num_data=4)
@@ -215,3 +240,24 @@ def test_only_what_is_held_elsewhere_is_watched() -> None:
     assert held_elsewhere(find_slots(net)) == {"0.bias"}
     assert [name for name, places in find_slots(net).items() if places[0].stray] == ["0.bias"]
     assert closure is not None and optimizer is not None
+
+
+class Graph(nn.Module):
+    """Mixes its examples by a sparse matrix, which has no place in memory of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("neighbours", torch.eye(4).to_sparse())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sparse.mm(self.neighbours, self.linear(x))
+
+
+def test_sparse_tensors_and_hooks_that_make_weights_are_no_hidden_places() -> None:
+    x = torch.randn(4, 3)
+    graph = bf.bayesify(Graph(), bf.MonteCarloVI())
+    assert not torch.equal(graph(x), graph(x))
+    net = nn.Sequential(nn.Linear(3, 8), torch.nn.utils.spectral_norm(nn.Linear(8, 2)))
+    model = bf.bayesify(net, bf.MonteCarloVI())
+    assert not torch.equal(model(x), model(x))

@@ -7,11 +7,14 @@ has several slots and gets one value in all of them.
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
+from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from bayesify.weights.elsewhere import RefuseStrays, held_elsewhere
+from bayesify.weights.watch import address, memory
 
 
 class Slot(NamedTuple):
@@ -58,9 +61,11 @@ def _find_slots(net: nn.Module) -> dict[str, list[Slot]]:
 
 def hidden_places(net: nn.Module) -> dict[int, str]:
     """Parameters that the network also keeps where no value can be put in for a call, and where that is: in a tuple
-    or set, in a list inside a list, as an attribute past registration, or in a module that is not registered.
+    or set, in a list inside a list, as an attribute past registration, in a module that is not registered; or as a
+    view of it (`weight.data`, `weight.t()`) anywhere that the network's attributes lead to.
     """
     parameters = {id(p) for p in net.parameters()}
+    ranges = [(memory(p), id(p)) for p in net.parameters()]
     registered = set(net.modules())
     places: dict[int, str] = {}
 
@@ -76,15 +81,42 @@ def hidden_places(net: nn.Module) -> dict[int, str]:
             for item in value.values() if isinstance(value, dict) else value:
                 look(item, place, reachable and type(value) in (list, dict))
 
+    def look_for_views(value: Any, place: str, depth: int = 0) -> None:
+        if isinstance(value, Tensor):
+            start = 0 if isinstance(value, nn.Parameter) else address(value)
+            for key in (key for span, key in ranges if start in span):
+                places.setdefault(key, place)
+        elif depth < 4 and not isinstance(value, type | nn.Module | str | bytes):
+            for item in _parts(value):
+                look_for_views(item, place, depth + 1)
+
     for path, module in net.named_modules():
-        for attribute, value in vars(module).items():
-            if attribute in ("_parameters", "_modules") or attribute.endswith("_hooks"):
+        for attribute, value in {**vars(module), **module._buffers}.items():
+            if attribute in ("_parameters", "_modules", "_buffers") or attribute.endswith("_hooks"):
                 continue
+            if (
+                f"{attribute}_orig" not in module._parameters
+            ):  # torch.nn.utils' hooks make it anew in every call
+                look_for_views(value, f"{path}.{attribute}".lstrip("."))
             flat = isinstance(value, list | dict)
             for item in (value.values() if isinstance(value, dict) else value) if flat else (value,):
                 shallow = flat and type(value) in (list, dict) and isinstance(item, nn.Parameter)
                 look(item, f"{path}.{attribute}".lstrip("."), shallow)
     return places
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a container, a function or an object of one's own holds."""
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value)
+    if isinstance(value, partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, FunctionType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
+        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    return list(getattr(value, "__dict__", {}).values())
 
 
 Old = list[tuple[str, Slot, Any]]  # what stood in the slots before

@@ -50,10 +50,13 @@ class Watch(TorchFunctionMode):
 
 
 def address(value: Any) -> int:
-    """Where a tensor's numbers begin; 0 for what has no place of its own (a vmapped tensor, no tensor at all)."""
-    if not isinstance(value, Tensor) or is_functorch_wrapped_tensor(value) or value.device.type == "meta":
+    """Where a tensor's numbers begin; 0 for what has no place of its own (sparse, vmapped, meta; no tensor at all)."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided or is_functorch_wrapped_tensor(value):
         return 0
-    return value.data_ptr()
+    try:
+        return value.data_ptr()
+    except RuntimeError:  # a wrapper around other tensors
+        return 0
 
 
 def memory(parameter: Tensor) -> range:
