@@ -60,7 +60,7 @@ def select(
         if not reason and id(parameter) in hidden:
             raise ValueError(
                 f"parameter {name!r} is also kept in {hidden[id(parameter)]!r} of the network, where a random value "
-                f"cannot take its place: keep it in a plain list or dict (a view: clone it), or leave it out with where="
+                f"cannot take its place: keep it in a plain list or dict (clone a view), or leave it out with where="
             )
         weights.append(Weight(name, tuple(parameter.shape), kind, not reason, reason, tuple(names[1:])))
     return Selection(tuple(weights), {w.name: slots[w.name] for w in weights if w.random}, order_rule)
