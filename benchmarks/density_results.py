@@ -40,7 +40,7 @@ from bayesify.corruptions import add_noise
 from bayesify.data import DataSet, Loader, Split, load
 from bayesify.methods import Method
 from bayesify.nets import make
-from timing import table
+from timing import add_record, table
 
 SNR_DB = (30, 20, 15, 10, 6, 3, 0, -3, -6)
 SHARES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -392,9 +392,7 @@ def main() -> None:
         for m in row.methods if a.methods is None else a.methods:
             for seed in a.seeds:
                 record = Run(a, row, m, seed).record(name)
-                out = Path(a.out)
-                records = json.loads(out.read_text()) if out.exists() else []
-                out.write_text(json.dumps([*records, record], indent=1))
+                add_record(a.out, record)
                 brief = {k: v for k, v in record.items() if k not in ("noise", "pruning")}
                 print(json.dumps(brief), flush=True)
     print_table([a.out])

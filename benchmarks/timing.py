@@ -1,9 +1,11 @@
-"""Timing on CPU and GPU: median of several blocks, device synchronised, memory at its peak."""
+"""Timing on CPU and GPU: median of several blocks, device synchronised, memory at its peak; tables and records."""
 
+import json
 import statistics
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
@@ -50,3 +52,10 @@ def table(title: str, rows: list[list[str]], header: list[str]) -> None:
                 for i, (cell, w) in enumerate(zip(row, widths, strict=True))
             )
         )
+
+
+def add_record(path: str, record: dict[str, Any]) -> None:
+    """Add a run's result to a JSON file of such records."""
+    file = Path(path)
+    records = json.loads(file.read_text()) if file.exists() else []
+    file.write_text(json.dumps([*records, record], indent=1))

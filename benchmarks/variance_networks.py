@@ -41,7 +41,7 @@ from bayesify.compress.sparse_ensemble import SPARSITIES
 from bayesify.data import Loader, load
 from bayesify.diagnostics import PhaseRecorder, kappa, log_alpha, phase_figures
 from bayesify.nets import make
-from timing import table
+from timing import add_record, table
 from variance_speed import four_layers
 
 KL_WEIGHT = 30.0  # of rows with one random layer
@@ -341,9 +341,7 @@ def main() -> None:
         data = "mnist" if name in MNIST else "cifar10"
         runs[data] = runs[data] if data in runs else Run(a, data)
         record = {"row": name, "seed": a.seed, **{**MNIST, **CIFAR}[name](runs[data])}
-        out = Path(a.out)
-        records = json.loads(out.read_text()) if out.exists() else []
-        out.write_text(json.dumps([*records, record], indent=1))
+        add_record(a.out, record)
         print(name, json.dumps({k: v for k, v in record.items() if k not in LONG}), flush=True)
     print_table([a.out])
 
