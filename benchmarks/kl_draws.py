@@ -17,6 +17,7 @@ that is printed beside it.
 
 import argparse
 import copy
+import gc
 import time
 from collections.abc import Callable
 
@@ -75,6 +76,7 @@ class Bench:
     def cell(self, method: str, num_draws: int) -> Cell | str:
         """Seconds and megabytes of one step, or why there are none."""
         passes = num_draws if method == "accumulation" else 1
+        self.free()
         try:
             run = self.step(method, num_draws)
             if self.a.compile and method == "repar" and self.a.device == "cuda":
@@ -183,6 +185,9 @@ class Bench:
         return torch.cuda.max_memory_allocated() / 2**20
 
     def free(self) -> None:
+        """What earlier cells left on the device: the peak is the whole device's."""
+        torch._dynamo.reset()
+        gc.collect()
         if self.a.device == "cuda":
             torch.cuda.empty_cache()
 

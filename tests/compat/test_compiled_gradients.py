@@ -56,3 +56,23 @@ def test_the_kl(method: Any) -> None:
     model.loss(torch.randn(5, 4), torch.randint(3, (5,)))
     compiled = torch.compile(model.kl, backend="aot_eager", fullgraph=True)
     assert_equal_gradients(model, model.kl, compiled)
+
+
+@pytest.mark.inductor
+def test_drawn_weights_of_a_convolution_in_another_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler turns convolutions channels-last, as on a GPU; the draw is the same number for the same seed."""
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten())
+    net = nn.Sequential(*layers, nn.Linear(8 * 16, 3))
+    model = bf.bayesify(net, bf.MonteCarloVI(where=bf.where.matching("2.weight")), num_data=10)
+    x, y = torch.randn(5, 4, 8, 8), torch.randint(3, (5,))
+    model.loss(x, y)
+    compiled = torch.compile(model, dynamic=False)
+
+    def value(called: Any) -> Tensor:
+        torch.manual_seed(3)
+        return called(x, target=y).total
+
+    with torch._inductor.config.patch(force_layout_optimization=True, fallback_random=True):
+        assert_equal_gradients(model, lambda: value(model), lambda: value(compiled))

@@ -95,7 +95,10 @@ class _DrawAll(torch.autograd.Function):
     def forward(ctx: Any, n: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         locs, log_scales, noise = tensors[:n], tensors[n : 2 * n], tensors[2 * n :]
         if torch.compiler.is_compiling():
-            weights = [m + s.exp() * e for m, s, e in zip(locs, log_scales, noise, strict=True)]
+            weights = [
+                (_vector(m) + _vector(s).exp() * e.reshape(-1)).view(m.shape)
+                for m, s, e in zip(locs, log_scales, noise, strict=True)
+            ]
         else:
             weights = list(torch._foreach_addcmul(locs, torch._foreach_exp(log_scales), noise))
         ctx.n = n
@@ -107,7 +110,21 @@ class _DrawAll(torch.autograd.Function):
         saved = ctx.saved_tensors
         locs, weights = saved[: ctx.n], saved[ctx.n :]
         if torch.compiler.is_compiling():
-            by_scale = [(w - m) * g for w, m, g in zip(weights, locs, grads, strict=True)]
+            by_scale = [
+                ((w.reshape(-1) - _vector(m)) * g.reshape(-1)).view(m.shape)
+                for w, m, g in zip(weights, locs, grads, strict=True)
+            ]
         else:
             by_scale = list(torch._foreach_mul(torch._foreach_sub(weights, locs), grads))
         return (None, *grads, *by_scale, *[None] * ctx.n)
+
+
+def _vector(parameter: Tensor) -> Tensor:
+    """Its numbers in a row, by as_strided: what that reads the compiler leaves in its layout. A parameter of four
+    dimensions it would copy into the layout of the convolution, before the draw, and the gradient back after it.
+    """
+    return (
+        parameter.as_strided((parameter.numel(),), (1,))
+        if parameter.is_contiguous()
+        else parameter.reshape(-1)
+    )
