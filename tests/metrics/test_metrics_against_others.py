@@ -30,6 +30,19 @@ def summing_to_one(probs: Tensor) -> Tensor:
 
 
 # -- classification -----------------------------------------------------------------------------------
+@pytest.mark.filterwarnings("ignore")  # netcal's imports warn
+@pytest.mark.parametrize("num_bins", [8, 15, 20])
+def test_calibration_errors_equal_netcal(num_bins: int) -> None:
+    """netcal is no dependency of the tests: `pip install --no-deps netcal`."""
+    netcal = pytest.importorskip("netcal.metrics")
+    probs, target = make()
+    pair = summing_to_one(probs).numpy(), target.numpy()
+    ece, mce = netcal.ECE(num_bins).measure(*pair), netcal.MCE(num_bins).measure(*pair)
+    probs = summing_to_one(probs)
+    assert float(metrics.ece(probs, target, num_bins)) == pytest.approx(ece, abs=1e-12)
+    assert float(metrics.mce(probs, target, num_bins)) == pytest.approx(mce, abs=1e-12)
+
+
 def test_accuracy_equals_torchmetrics_and_sklearn() -> None:
     probs, target = make()
     value = float(metrics.accuracy(probs, target))
