@@ -1,18 +1,21 @@
 """How many images a second each corruption takes, at 32×32 and 224×224; and CIFAR-10-C made on the way.
 
     python benchmarks/corruptions.py --device cuda
-    python benchmarks/corruptions.py --device cuda --data /path/to/data   # also evaluates on the CIFAR-10 test part
+    python benchmarks/corruptions.py --device cuda --run RUN   # also evaluates a run of bayesify train
 
-The last line is the evaluation of one network on 15 corruptions × 5 severities of the test part.
+With --run the last lines are the evaluation of its network on 15 corruptions × 5 severities of its test part.
 """
 
 import argparse
 import time
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from bayesify.cli.run import Run
 from bayesify.corruptions import COMMON, CORRUPTIONS, SEVERITIES, corrupt
+from bayesify.suites import SUITES, Subject
 
 
 def seconds(images: Tensor, name: str, severity: int) -> float:
@@ -32,26 +35,23 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def evaluate_cifar(device: torch.device, root: str | None, limit: int) -> None:
-    """Corrupt and predict every test image 75 times, with an untrained ResNet-18: the cost is the same."""
-    import bayesify as bf
-    from bayesify import nets
-    from bayesify.data import load
-    from bayesify.suites import SUITES, Subject
-
-    ds = load("cifar10", root)
+def evaluate(device: torch.device, folder: Path, root: str | None, limit: int) -> None:
+    """Corrupt and predict every test image 75 times."""
+    run = Run.at(folder)
+    ds = run.data(root=root)
     test = ds.test.take(torch.arange(min(limit, len(ds.test))))
-    net = nets.make("resnet18", num_outputs=10, input_shape=(3, 32, 32))
-    model = bf.bayesify(net, bf.Point()).to(device)
-    subject = Subject(model, test, ds.normalisation, batch_size=1000)
+    subject = Subject(run.model(device=device), test, run.normalisation, batch_size=1000)
     start = time.perf_counter()
-    SUITES["corruption"](subject)
+    outcome = SUITES["corruption"](subject)
     wait(device)
     taken = time.perf_counter() - start
     count = len(test) * len(COMMON) * len(SEVERITIES)
     print(
-        f"CIFAR-10-C, corrupted and predicted: {count:,} images in {taken:.1f} s, {count / taken:,.0f} images/s"
+        f"{ds.name}-C, corrupted and predicted: {count:,} images in {taken:.1f} s, {count / taken:,.0f} images/s"
     )
+    for name, row in zip(COMMON, outcome.arrays["accuracy"], strict=True):
+        print(f"{name:20s}" + "".join(f"{value:8.1%}" for value in row))
+    print(", ".join(f"{name} {value:.4f}" for name, value in outcome.metrics.items()))
 
 
 def main() -> None:
@@ -62,8 +62,9 @@ def main() -> None:
     parser.add_argument("--small", type=int, default=256, help="images of 32×32 at a time")
     parser.add_argument("--large", type=int, default=16, help="images of 224×224 at a time")
     parser.add_argument("--severity", type=int, default=3)
-    parser.add_argument("--data", help="folder with CIFAR-10")
-    parser.add_argument("--limit", type=int, default=10_000, help="test images of CIFAR-10")
+    parser.add_argument("--run", type=Path, help="folder of a run on image data")
+    parser.add_argument("--data-root", help="where its data lie now")
+    parser.add_argument("--limit", type=int, default=10_000, help="test images of the run")
     options = parser.parse_args()
     device = torch.device(options.device)
     batches = {32: options.small, 224: options.large}
@@ -74,8 +75,8 @@ def main() -> None:
             images = torch.rand(count, 3, side, side, device=device)
             line += f"{count / seconds(images, name, options.severity):22,.0f}"
         print(line, flush=True)
-    if options.data is not None:
-        evaluate_cifar(device, options.data, options.limit)
+    if options.run is not None:
+        evaluate(device, options.run, options.data_root, options.limit)
 
 
 if __name__ == "__main__":
