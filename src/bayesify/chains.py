@@ -12,7 +12,6 @@ from bayesify.batches import as_arguments, inputs_of, target_of, to_device
 from bayesify.methods import ThermostatMCMC
 from bayesify.module import BayesianModule
 from bayesify.posteriors import Chain, without_guards
-from bayesify.posteriors.energy import energy
 from bayesify.posteriors.kept import Place
 from bayesify.posteriors.members import reinitialize
 from bayesify.posteriors.stored_draws import StoredDraws
@@ -112,7 +111,7 @@ def _step(model: BayesianModule, stacked: dict[str, nn.Parameter], sampler: Samp
     def loss(weights: dict[str, Tensor]) -> Tensor:
         output = model.pick(functional_call(model.net, weights, args, dict(kwargs)))
         nll = model.likelihood.nll(output, target, None, values=False)
-        return nll + energy(chain.priors, {name: weights[name] for name in chain.slots}) / num_data
+        return nll + chain.energy({name: weights[name] for name in chain.slots}) / num_data
 
     sampler.zero_grad()
     vmap(loss, randomness="different")(dict(stacked)).sum().backward()

@@ -76,3 +76,36 @@ def test_drawn_weights_of_a_convolution_in_another_layout(monkeypatch: pytest.Mo
 
     with torch._inductor.config.patch(force_layout_optimization=True, fallback_random=True):
         assert_equal_gradients(model, lambda: value(model), lambda: value(compiled))
+
+
+class Tied(nn.Module):
+    """The first weight is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.head = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 3)
+        self.again = nn.Linear(4, 4)
+        self.again.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.again(self.norm(self.first(x)).relu()))
+
+
+WITH_PRIOR = [
+    bf.ThermostatMCMC(),
+    bf.ThermostatMCMC(prior=bf.prior("normal", mean=0.5, std=2.0)),
+    bf.ThermostatMCMC(prior="laplace"),
+    bf.Point(prior=bf.prior("normal", std=0.3)),
+]
+
+
+@pytest.mark.filterwarnings("ignore:batch norm")
+@pytest.mark.parametrize("method", WITH_PRIOR, ids=repr)
+def test_the_loss_with_a_prior(method: Any) -> None:
+    torch.manual_seed(0)
+    model = bf.bayesify(Tied(), method, num_data=10)
+    x, y = torch.randn(8, 4), torch.randint(3, (8,))
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for eager, traced in zip(model(x, target=y), compiled(x, target=y), strict=True):
+        torch.testing.assert_close(eager, traced)
+    assert_equal_gradients(model, lambda: model(x, target=y).total, lambda: compiled(x, target=y).total)

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.posteriors.base import Call, Posterior
-from bayesify.posteriors.energy import energy
+from bayesify.posteriors.energy import Energy
 from bayesify.posteriors.kept import Kept, Place
 from bayesify.posteriors.running_moments import RunningMoments
 from bayesify.posteriors.stored_draws import StoredDraws
@@ -49,6 +49,7 @@ class Chain(Posterior):
         super().__init__()
         self.slots = selection.slots
         self.priors = {name: prior.at(name, slots[0].get()) for name, slots in self.slots.items()}
+        self.energy = Energy(self.priors)
         self.moving = _moving(net)
         self.plan = plan
         self.due = plan(None)
@@ -59,9 +60,11 @@ class Chain(Posterior):
         self.batch_norm = _batch_norm_note(net)
 
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
-        if kl_terms is not None:
-            kl_terms.append(self.kl(net))
-        return net(*call.args, **call.kwargs)
+        if kl_terms is None:
+            return net(*call.args, **call.kwargs)
+        kl, output = self.energy.run(net, self.slots, call)
+        kl_terms.append(kl)
+        return output
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return self._fitting(self.kept.draw(n, generator))
@@ -82,7 +85,7 @@ class Chain(Posterior):
         return self._fitting(self.kept.mean())
 
     def kl(self, net: nn.Module) -> Tensor:
-        return energy(self.priors, {name: slots[0].get() for name, slots in self.slots.items()})
+        return self.energy({name: slots[0].get() for name, slots in self.slots.items()})
 
     def begin(
         self, optimizer: Any = None, num_steps: int | None = None, folder: str | Path | None = None

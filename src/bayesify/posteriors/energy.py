@@ -4,34 +4,66 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from bayesify.divergences.components import carry_squares
 from bayesify.families import inside_functorch
 from bayesify.features import power
+from bayesify.posteriors.base import Call
 from bayesify.priors import Prior
+from bayesify.weights import call_with
+from bayesify.weights.slots import Slots, is_sharded
 
 
-def energy(priors: Mapping[str, Prior], weights: Mapping[str, Tensor]) -> Tensor:
+class Energy:
     """−Σ_j log p_j(w_j), a scalar.
 
     Tensors with the same quadratic log-density (normal priors) are taken together, in a few kernels whatever
     their number.
     """
-    together: dict[Prior, list[Tensor]] = {}
-    terms: list[Tensor] = []
-    eager = (
-        not torch.compiler.is_compiling() and not inside_functorch()
-    )  # no vmap rule for multi-tensor kernels
-    for name, w in weights.items():
-        if eager and _quadratic(priors[name]) is not None:
-            together.setdefault(priors[name], []).append(w)
-        else:
-            terms.append(-priors[name].tensor_log_prob(w, w.dim()))
-    for prior, tensors in together.items():
-        constant, linear, square = _quadratic(prior)  # type: ignore[misc]
-        count = sum(w.numel() for w in tensors)
-        terms.append(_Quadratic.apply(linear, square, *tensors) - constant * count)
-    return torch.stack([term.float() if term.dtype != torch.float64 else term for term in terms]).sum()
+
+    def __init__(self, priors: Mapping[str, Prior]) -> None:
+        together: dict[Prior, list[str]] = {}
+        for name, prior in priors.items():
+            together.setdefault(prior, []).append(name)
+        self.groups = [(prior, _quadratic(prior), names) for prior, names in together.items()]
+        #: normal priors around 0, of all tensors
+        self.squares = all(terms is not None and terms[1] == 0 for _, terms, _ in self.groups)
+
+    def __call__(self, weights: Mapping[str, Tensor]) -> Tensor:
+        # no vmap rule for multi-tensor kernels
+        eager = not torch.compiler.is_compiling() and not inside_functorch()
+        parts: list[Tensor] = []
+        for prior, terms, names in self.groups:
+            tensors = [weights[name] for name in names]
+            if eager and terms is not None:
+                constant, linear, square = terms
+                count = sum(w.numel() for w in tensors)
+                parts.append(_Quadratic.apply(linear, square, *tensors) - constant * count)
+            else:
+                parts += [-prior.tensor_log_prob(w, w.dim()) for w in tensors]
+        return torch.stack([part.float() if part.dtype != torch.float64 else part for part in parts]).sum()
+
+    def run(self, net: nn.Module, slots: Slots, call: Call) -> tuple[Tensor, Any]:
+        """The energy of the weights in `slots`, and what the network returns.
+
+        Compiled code would take the sum of every tensor and add every gradient in kernels of their own. There the
+        network runs with the tensors that `carry_squares` gives back, whose gradients are added in one go.
+        """
+        weights = {name: places[0].get() for name, places in slots.items()}
+        swaps = torch.compiler.is_compiling() and not is_sharded(net)
+        if not (swaps and self.squares) or any(places[0].stray for places in slots.values()):
+            return self(weights), net(*call.args, **call.kwargs)
+        parts: list[Tensor] = []
+        again: dict[str, Tensor] = {}
+        for _, terms, names in self.groups:
+            constant, _, square = terms  # type: ignore[misc]
+            tensors = [weights[name] for name in names]
+            total, carried = carry_squares(tensors, [1.0] * len(tensors))
+            parts.append(-square * total - constant * sum(w.numel() for w in tensors))
+            again |= dict(zip(names, carried, strict=True))
+        output = call_with(net, slots, lambda names: again, call.args, call.kwargs)
+        return torch.stack(parts).sum(), output
 
 
 def _quadratic(prior: Prior) -> tuple[float, float, float] | None:

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.posteriors.base import Call, Posterior
-from bayesify.posteriors.energy import energy
+from bayesify.posteriors.energy import Energy
 from bayesify.priors import Prior
 from bayesify.weights import Selection
 
@@ -26,12 +26,18 @@ class PointMass(Posterior):
             if prior is None
             else {name: prior.at(name, slots[0].get()) for name, slots in self.slots.items()}
         )
+        self.energy = Energy(self.priors)
         self.register_buffer("zero", torch.zeros(()), persistent=False)
 
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
-        if kl_terms is not None:
-            kl_terms.append(self.kl(net))
-        return net(*call.args, **call.kwargs)
+        if kl_terms is None:
+            return net(*call.args, **call.kwargs)
+        if not self.priors:
+            kl_terms.append(self.zero)
+            return net(*call.args, **call.kwargs)
+        kl, output = self.energy.run(net, self.slots, call)
+        kl_terms.append(kl)
+        return output
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return {}
@@ -45,7 +51,7 @@ class PointMass(Posterior):
     def kl(self, net: nn.Module) -> Tensor:
         if not self.priors:
             return self.zero
-        return energy(self.priors, {name: slots[0].get() for name, slots in self.slots.items()})
+        return self.energy({name: slots[0].get() for name, slots in self.slots.items()})
 
     def describe(self, name: str) -> str:
         return "point"
