@@ -73,10 +73,10 @@ class Chain(Posterior):
         self, member: int, num_draws: int, chunk: int, generator: Generator | None = None
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
         """The stored draws, read as they are needed; before the first one, the weights as they are now."""
+        now = self._now()
         if not len(self.kept):
-            yield 1, {name: w[None] for name, w in self._now().items()}
-        for n, weights in self.kept.stream(num_draws, chunk, generator):
-            yield n, self._fitting(weights)
+            yield 1, {name: w[None] for name, w in now.items()}
+        yield from self.kept.stream(num_draws, chunk, generator, now)
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
         return call_with(net, self.moving, lambda names: weights, call.args, call.kwargs)

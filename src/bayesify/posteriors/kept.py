@@ -38,9 +38,10 @@ class Kept(ABC):
 
     @abstractmethod
     def stream(
-        self, num_draws: int, chunk: int, generator: Generator | None
+        self, num_draws: int, chunk: int, generator: Generator | None, like: Mapping[str, Tensor]
     ) -> Iterator[tuple[int, Weights]]:
-        """At most `num_draws` draws for a prediction, `chunk` of them at a time, with their number."""
+        """At most `num_draws` draws for a prediction, `chunk` of them at a time, with their number; of the dtypes
+        and on the device of `like`."""
 
     @abstractmethod
     def mean(self) -> Weights:

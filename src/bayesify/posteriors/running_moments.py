@@ -41,11 +41,11 @@ class RunningMoments(Kept):
         return drawn
 
     def stream(
-        self, num_draws: int, chunk: int, generator: Generator | None
+        self, num_draws: int, chunk: int, generator: Generator | None, like: Mapping[str, Tensor]
     ) -> Iterator[tuple[int, Weights]]:
         for start in range(0, num_draws, chunk):
             n = min(chunk, num_draws - start)
-            yield n, self.draw(n, generator)
+            yield n, {name: w.to(like[name]) for name, w in self.draw(n, generator).items()}
 
     def mean(self) -> Weights:
         if not self.count:

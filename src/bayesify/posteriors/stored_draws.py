@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.posteriors.draw_files import DrawFolder, read_draw
+from bayesify.posteriors.ferry import Arrival, Ferry, ahead
 from bayesify.posteriors.kept import NONE_YET, Kept, Place, Weights
 
 MEMORY = 2**28  # bytes of draws that stay in memory beside their files: small networks need not read them
@@ -55,14 +56,21 @@ class StoredDraws(Kept):
         raise RuntimeError(NONE_YET)
 
     def stream(
-        self, num_draws: int, chunk: int, generator: Generator | None
+        self, num_draws: int, chunk: int, generator: Generator | None, like: Mapping[str, Tensor]
     ) -> Iterator[tuple[int, Weights]]:
         """Every stored draw once, or `num_draws` of them evenly spread over the chain."""
         places = spread(self.places, num_draws)
-        for start in range(0, len(places), chunk):
-            draws = self._read(places[start : start + chunk])
-            if draws:
-                yield len(draws), self._stack(draws)
+        ferry = Ferry(like)
+
+        def load(chosen: list[Place]) -> tuple[int, Arrival]:
+            draws = self._read(chosen)
+            return len(draws), ferry.bring(draws)
+
+        chunks = [places[start : start + chunk] for start in range(0, len(places), chunk)]
+        at_hand = ferry.device.type == "cpu" and all(place in self.memory for place in places)
+        for n, arrive in map(load, chunks) if at_hand else ahead(load, chunks):
+            if n:
+                yield n, arrive()
 
     def mean(self) -> Weights:
         total: Weights = {}

@@ -5,12 +5,14 @@ list or dict of the module that holds the same Parameter (`nn.LSTM` keeps such a
 has several slots and gets one value in all of them.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from types import CellType, FunctionType
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from bayesify.weights.elsewhere import RefuseStrays, held_elsewhere
@@ -123,10 +125,12 @@ Old = list[tuple[str, Slot, Any]]  # what stood in the slots before
 
 
 def _swap_in(slots: Slots, values: Mapping[str, Any]) -> Old:
-    old = [(name, slot, slot.get()) for name in values for slot in slots[name]]
+    old: Old = []
     for name, value in values.items():
         for slot in slots[name]:
-            slot.set(value)
+            container = getattr(slot.module, slot.attribute)
+            old.append((name, slot, container[slot.key]))
+            container[slot.key] = value
     return old
 
 
@@ -162,6 +166,8 @@ def call_with(
 
 def is_sharded(net: nn.Module) -> bool:
     """Has `fully_shard` (FSDP2) been applied to `net` or a part of it?"""
+    if not torch.compiler.is_compiling() and "torch.distributed.fsdp" not in sys.modules:
+        return False  # every call of a network asks, and the walk takes longer than a small layer
     return any(is_sharded_unit(module) for module in net.modules())
 
 
