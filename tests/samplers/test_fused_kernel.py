@@ -91,6 +91,53 @@ def test_equal_seeds_are_equal_chains_and_a_resumed_one_goes_on() -> None:
     assert all(torch.equal(a, b) for a, b in zip(theta, middle, strict=True))
 
 
+@pytest.mark.parametrize("tensor", [False, True])
+@pytest.mark.parametrize("cls", [SGHMC, SGNHT, ATMC])
+def test_replays_of_a_captured_step_are_the_steps_of_the_chain(cls: Any, tensor: bool) -> None:
+    """An lr that is a tensor may change between replays; the state goes on where the replays ended."""
+    rates = [0.1, 0.1, 0.1, 0.05, 0.2] if tensor else [0.1] * 5
+    theta, plain = make(cls, "cuda", fused=True, seed=4)
+    other, _ = make(cls, "cuda")
+    lr = torch.tensor(0.1, device="cuda") if tensor else 0.1
+    sampler = cls(other, lr=lr, num_data=5, capturable=True, seed=4)
+
+    def step() -> None:
+        for p in other:
+            p.grad = p.detach() / 5
+        sampler.step()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for rate in rates[1:]:
+        if isinstance(lr, torch.Tensor):
+            lr.fill_(rate)
+        graph.replay()
+    for rate in rates:
+        plain.param_groups[0]["lr"] = rate
+        for p in theta:
+            p.grad = p.detach() / 5
+        plain.step()
+    for p, q in zip(theta, other, strict=True):
+        torch.testing.assert_close(q, p, rtol=1e-6, atol=1e-6)
+    assert sampler.state_dict()["steps"] == plain.steps == 5
+
+
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty")
+def test_capturing_without_saying_so_or_at_the_first_step_is_refused() -> None:
+    for options, message in (({}, "capturable=True"), ({"capturable": True}, "first step")):
+        theta, sampler = make(ATMC, "cuda", **options)
+        for p in theta:
+            p.grad = torch.zeros_like(p)
+        with pytest.raises(RuntimeError, match=message), torch.cuda.graph(torch.cuda.CUDAGraph()):
+            sampler.step()
+
+
 def test_a_bad_step_is_skipped_on_the_device() -> None:
     theta, sampler = make(ATMC, "cuda", fused=True)
     for p in theta:

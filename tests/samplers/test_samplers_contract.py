@@ -182,6 +182,7 @@ def test_bad_numbers() -> None:
         (ATMC, {"lr": 0}, "noise=None takes its value from lr"),
         (ATMC, {"integrator": "euler"}, "integrator='euler' does not exist"),
         (ATMC, {"fused": True}, "fused=True needs float32 parameters on CUDA"),
+        (ATMC, {"capturable": True}, "capturable=True needs float32 parameters on CUDA"),
         (SGHMC, {"thermostat_rate": 2.0}, "SGHMC has no thermostat"),
         (PSGLD, {"decay": 1.0}, "decay=1.0"),
         (PSGLD, {"eps": 0}, "eps=0"),

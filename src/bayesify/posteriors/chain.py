@@ -15,6 +15,7 @@ from bayesify.posteriors.kept import Kept, Place
 from bayesify.posteriors.running_moments import RunningMoments
 from bayesify.posteriors.stored_draws import StoredDraws
 from bayesify.priors import Prior
+from bayesify.samplers.base import capturing
 from bayesify.weights import Selection, call_with
 from bayesify.weights.slots import Slot, find_slots
 
@@ -110,7 +111,10 @@ class Chain(Posterior):
         self.kept.add(Place(0, self.steps), weights)
 
     def after_step(self) -> None:
-        """Count a step of the sampler, and keep a draw where one is due."""
+        """Count a step of the sampler, and keep a draw where one is due. A step that is recorded in a CUDA graph is
+        none yet."""
+        if capturing():
+            return
         self.steps += 1
         if self.due is not None and self.due(self.steps - self.start):
             self.collect()

@@ -25,6 +25,8 @@ class Sampler(Optimizer, ABC):
 
     #: names of the states of every coordinate
     states: ClassVar[tuple[str, ...]] = ()
+    #: steps may be captured in a CUDA graph
+    capturable: bool = False
 
     def __init__(self, params: Any, num_data: int, seed: int, compile: bool = False, **defaults: Any) -> None:
         if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data < 1:
@@ -35,6 +37,7 @@ class Sampler(Optimizer, ABC):
         self.steps = 0
         self.generators: dict[str, Generator] = {}
         self.buckets: dict[tuple[int, ...], Bucket] = {}
+        self.counters: dict[str, Tensor] = {}  # `steps` on the devices, which a replayed graph moves on
         self.found_inf: Tensor | None = None  # set to skip a step on the device itself, as GradScaler does
         self.grad_scale: Tensor | None = None
         super().__init__(params, defaults)
@@ -69,6 +72,11 @@ class Sampler(Optimizer, ABC):
     @torch.no_grad()
     def step(self, closure: Any = None, noise: list[Tensor] | None = None) -> Any:
         """One step. `noise`: N(0, 1) for the parameters with a gradient, in order, instead of one's own."""
+        if not self.capturable and capturing():
+            raise RuntimeError(
+                f"{type(self).__name__} cannot be captured in a CUDA graph: every replay would draw the same noise. "
+                f"Samplers with momentum can, with capturable=True"
+            )
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -80,6 +88,8 @@ class Sampler(Optimizer, ABC):
                 mine = None if given is None else [next(given) for _ in parameters]
                 self.advance(bucket, group, mine)
         self.steps += 1
+        for counter in self.counters.values():
+            counter.add_(1)
         return loss
 
     def advance(self, bucket: Bucket, group: Group, noise: list[Tensor] | None) -> None:
@@ -114,10 +124,25 @@ class Sampler(Optimizer, ABC):
             self.generators[key] = Generator(device).manual_seed(apart(self.seed))
         return torch.randn(piece.numel, generator=self.generators[key], dtype=dtype, device=device)
 
+    def counter(self, device: torch.device) -> Tensor:
+        """The number of steps, on the device."""
+        key = str(device)
+        if key not in self.counters:
+            if capturing():
+                raise RuntimeError(
+                    "the first step of a sampler cannot be captured in a CUDA graph: take it before"
+                )
+            self.counters[key] = torch.tensor(self.steps, device=device)
+        return self.counters[key]
+
     def bucket(self, parameters: list[Tensor]) -> Bucket:
         """The bucket of these parameters; their states are views of its vectors."""
         key = tuple(id(p) for p in parameters)
         if key not in self.buckets:
+            if capturing():
+                raise RuntimeError(
+                    "the first step of a sampler cannot be captured in a CUDA graph: take it before"
+                )
             mine = set(key)
             self.buckets = {k: b for k, b in self.buckets.items() if not mine & set(k)}
             self.buckets[key] = self._new_bucket(parameters)
@@ -134,6 +159,7 @@ class Sampler(Optimizer, ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of everything the chain needs to go on: it does not change with the sampler."""
+        self.steps = max([int(counter) for counter in self.counters.values()], default=self.steps)
         stored = super().state_dict()
         states = {i: {k: t.clone() for k, t in entry.items()} for i, entry in stored["state"].items()}
         generators = {key: generator.get_state() for key, generator in self.generators.items()}
@@ -159,6 +185,7 @@ class Sampler(Optimizer, ABC):
             dtype = torch.promote_types(p.dtype, torch.float32)
             self.state[p] = {k: t.to(p.device, dtype, copy=True) for k, t in entry.items()}
         self.seed, self.steps = facts["seed"], facts["steps"]
+        self.counters = {}
         self.generators = {}
         for key, state in generators.items():
             self.generators[key] = Generator(torch.device(key))
@@ -174,6 +201,11 @@ class Sampler(Optimizer, ABC):
                         f"the stored {name} of parameter {index} is {tuple(value.shape)}, "
                         f"the parameter is {mine}: this state belongs to another network"
                     )
+
+
+def capturing() -> bool:
+    """Is a CUDA graph being recorded?"""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def apart(seed: int) -> int:

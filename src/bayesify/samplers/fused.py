@@ -3,6 +3,9 @@
 The kernel runs over all parameters of a bucket at once. θ and the gradients stay where they are and are
 reached through tables of addresses; momentum and thermostat are the vectors of the bucket. Noise is made
 inside by Philox, a counter per coordinate and a key per (seed, step), so it does not depend on the launch.
+
+A `capturable` step can be part of a CUDA graph: gradients, which lie elsewhere in every step, are joined to one
+vector, and the number of the step (and lr, where it is a tensor) is read on the device.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -71,20 +74,25 @@ def fused_step(
     momentum, thermostat = bucket.states["momentum"], bucket.states.get("thermostat")
     eta = momentum if noise is None else torch.cat([n.reshape(-1) for n in noise]).to(bucket.dtype)
     found, scale = sampler.found_inf, sampler.grad_scale
-    c = group["max_speed"]
+    h, c = group["lr"], group["max_speed"]
+    if sampler.capturable:
+        where, counter, step = torch.cat([g.view(-1) for g in gradients]), sampler.counter(bucket.device), 0
+    else:
+        where, counter, step = tables.addresses(gradients), momentum, sampler.steps
     with torch.cuda.device(bucket.device):
         sampler_kernel[(len(tables.programs),)](
             tables.programs,
             tables.sizes,
             tables.addresses(bucket.parameters),
-            tables.addresses(gradients),
+            where,
             momentum,
             momentum if thermostat is None else thermostat,
             eta,
             momentum if found is None else found,
             momentum if scale is None else scale,
-            _key(sampler.seed, sampler.steps),
-            float(group["lr"]),
+            counter,
+            _key(sampler.seed, step),
+            h if isinstance(h, Tensor) else float(h),
             float(group["mass"]),
             1 / group["mass"],
             float(group["temperature"]),
@@ -99,6 +107,8 @@ def fused_step(
             given=noise is not None,
             skips=found is not None,
             scaled=scale is not None,
+            capturable=sampler.capturable,
+            steered=isinstance(h, Tensor),
             lanes=LANES,
         )
 

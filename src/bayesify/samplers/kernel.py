@@ -88,6 +88,7 @@ def sampler_kernel(  # type: ignore[no-untyped-def]
     given_noise,
     found,
     grad_scale,
+    counter,
     key,
     h,
     mass,
@@ -104,9 +105,14 @@ def sampler_kernel(  # type: ignore[no-untyped-def]
     given: tl.constexpr,
     skips: tl.constexpr,
     scaled: tl.constexpr,
+    capturable: tl.constexpr,
+    steered: tl.constexpr,
     lanes: tl.constexpr,
 ):
-    """One program for each 4 · lanes coordinates of one tensor, four quarters by one Philox call."""
+    """One program for each 4 · lanes coordinates of one tensor, four quarters by one Philox call.
+
+    capturable: `gradients` is one vector, and the number of the step comes from `counter`; steered: `h` is an address.
+    """
     row = programs + 3 * tl.program_id(0)
     owner = tl.load(row)
     inside = tl.load(row + 1) + tl.arange(0, lanes)
@@ -115,7 +121,13 @@ def sampler_kernel(  # type: ignore[no-untyped-def]
     if skips:
         size = tl.where(tl.load(found) != 0, 0, size)  # nothing is read or written
     theta = tl.load(thetas + owner).to(tl.pointer_type(tl.float32))
-    gradient = tl.load(gradients + owner).to(tl.pointer_type(tl.float32))
+    if capturable:
+        gradient = gradients + (tl.load(row + 2) - tl.load(row + 1))
+        key = key + (tl.load(counter) & 0xFFFFFFFF)
+    else:
+        gradient = tl.load(gradients + owner).to(tl.pointer_type(tl.float32))
+    if steered:
+        h = tl.load(h).to(tl.float32)
     scale = num_data
     if scaled:
         scale = num_data / tl.load(grad_scale)

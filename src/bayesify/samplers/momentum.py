@@ -28,6 +28,9 @@ class MomentumSampler(Sampler):
                 Both are second order; the position is the same function of time in both.
     compile:    compile the update for the CPU or GPU (the first step takes seconds)
     fused:      one Triton kernel for the whole update; None: where it can be had (CUDA, float32, "fused")
+    capturable: steps may be captured in a CUDA graph, after a first one outside of it. Settings are then constants of
+                the graph, but for an lr that is a tensor on the device. Replays pass by the hooks of the optimiser:
+                call `model.posterior.after_step()` after each, which keeps draws at their times
     """
 
     #: the operators of one step, from left to right, see `splitting`; an own order for every integrator
@@ -49,6 +52,7 @@ class MomentumSampler(Sampler):
         seed: int = 0,
         compile: bool = False,
         fused: bool | None = None,
+        capturable: bool = False,
     ) -> None:
         self.order = lookup(self.orders, integrator, "integrator")
         self.integrator = integrator
@@ -56,6 +60,7 @@ class MomentumSampler(Sampler):
         settings = {"lr": lr, "mass": mass, "noise": noise, "max_speed": max_speed}
         rates = {"thermostat_rate": thermostat_rate, "temperature": temperature}
         super().__init__(params, num_data, seed, compile, **settings, **rates)
+        self.capturable = capturable
         self._function = torch.compile(_advance, dynamic=True) if compile else _advance
         if self._kernel(self.param_groups[0]["params"]):
             self._step_supports_amp_scaling = True  # a step with `found_inf` set does nothing
@@ -78,7 +83,7 @@ class MomentumSampler(Sampler):
         if group["noise"] is None:
             if group["lr"] == 0:
                 raise ValueError("noise=None takes its value from lr, which is 0: give noise")
-            group["noise"] = -math.log(DECAY) / group["lr"]
+            group["noise"] = -math.log(DECAY) / float(group["lr"])
 
     def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
         settings = [group[name] for name in SETTINGS]
@@ -96,10 +101,11 @@ class MomentumSampler(Sampler):
     def _kernel(self, parameters: list[Tensor]) -> bool:
         """Does the one kernel serve these parameters?"""
         can = self.integrator == "fused" and not self.compile and available(parameters)
-        if self.fused and not can:
-            raise ValueError(
-                "fused=True needs float32 parameters on CUDA, triton, integrator='fused' and compile=False"
-            )
+        for name in ("fused", "capturable"):
+            if getattr(self, name) and not can:
+                raise ValueError(
+                    f"{name}=True needs float32 parameters on CUDA, triton, integrator='fused' and compile=False"
+                )
         return can and self.fused is not False
 
 
