@@ -6,7 +6,8 @@
 Update: ResNet-18's parameters with fixed gradients; Adam fused (the better of its forms on a CPU). On CUDA also the
 share of the device's copy bandwidth: a step reads θ, g, p, ξ and writes θ, p, ξ once.
 Step: ResNet-18 on 32x32 images, forward, backward, update; Adam on the plain network with the same prior as penalty
-left out, the sampler with its prior. Runs of both sides alternate, and the median of their ratios counts.
+left out, the sampler with its prior. Runs of both sides alternate, and the median of their ratios counts. On CUDA once
+as it runs, where the processor may hold the GPU up, and once captured: the whole step as one CUDA graph.
 Prediction: 20 draws from memory against 20 forward passes.
 """
 
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 import bayesify as bf
 from bayesify.nets import make
 from bayesify.samplers import ATMC, SGHMC, SGLD, SGNHT
+from steps import capture
 from timing import measure, table
 
 NUM_DATA = 50_000
@@ -67,11 +69,11 @@ def bandwidth(device: str) -> float:
 
 
 def steps(device: str, batch: int, compiled: bool, rounds: int) -> None:
-    """A whole training step by Adam and by ATMC, alternating."""
+    """A whole training step by Adam and by ATMC, alternating; on a GPU also as one CUDA graph each."""
     x = torch.randn(batch, 3, 32, 32, device=device)
     y = torch.arange(batch, device=device) % 10
 
-    def step(module: nn.Module, optimizer: Any, loss_of: Callable[[], Tensor]) -> Callable[[], None]:
+    def step(optimizer: Any, loss_of: Callable[[], Tensor]) -> Callable[[], None]:
         def run() -> None:
             optimizer.zero_grad()
             loss_of().backward()
@@ -81,20 +83,30 @@ def steps(device: str, batch: int, compiled: bool, rounds: int) -> None:
 
     plain = resnet(device)
     model = bf.bayesify(resnet(device), bf.ThermostatMCMC(), num_data=NUM_DATA)
-    called = torch.compile(plain) if compiled else plain
-    sampled: Any = torch.compile(model) if compiled else model
-    adam = torch.optim.Adam(plain.parameters(), lr=1e-4, fused=True if device == "cuda" else None)
-    runs = {
-        "adam": step(plain, adam, lambda: F.cross_entropy(called(x), y)),
-        "atmc": step(model, model.optimizer(lr=1e-4), lambda: sampled(x, target=y).total),
-    }
+    called = torch.compile(plain, dynamic=False) if compiled else plain
+    sampled: Any = torch.compile(model, dynamic=False) if compiled else model
+    for graphs in (False, True) if device == "cuda" else (False,):
+        options = {"capturable": True} if graphs else {}
+        adam = torch.optim.Adam(plain.parameters(), lr=1e-4, fused=device == "cuda" or None, **options)
+        runs = {
+            "adam": step(adam, lambda: F.cross_entropy(called(x), y)),
+            "atmc": step(model.optimizer(lr=1e-4, **options), lambda: sampled(x, target=y).total),
+        }
+        if graphs:
+            runs = {name: capture(run)[0] for name, run in runs.items()}
+        title = f"training step, batch {batch}{', compiled' if compiled else ''}"
+        compare(title + (", captured" if graphs else ""), runs, device, rounds)
+
+
+def compare(title: str, runs: dict[str, Callable[[], None]], device: str, rounds: int) -> None:
+    """Milliseconds of both runs, and the median of the ratios of the rounds."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
             seconds[name].append(measure(run, device, 3.0 if device == "cpu" else 1.0).seconds)
     ratio = statistics.median(b / a for a, b in zip(*seconds.values(), strict=True))
     rows = [[name, f"{1e3 * statistics.median(values):.2f}"] for name, values in seconds.items()]
-    table(f"training step, batch {batch}{', compiled' if compiled else ''}", rows, ["", "ms"])
+    table(title, rows, ["", "ms"])
     print(f"atmc ÷ adam: {ratio:.3f} (median of {rounds} rounds)")
 
 
@@ -124,13 +136,17 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compile", action="store_true", help="compile the networks of the training step")
+    parser.add_argument("--only", choices=["updates", "steps", "prediction"], help="one of the tables")
     a = parser.parse_args()
     import warnings
 
     warnings.filterwarnings("ignore", "batch norm")  # it is about time here, not about the posterior
-    updates(a.device)
-    steps(a.device, a.batch, a.compile, a.rounds)
-    prediction(a.device, a.batch)
+    if a.only in (None, "updates"):
+        updates(a.device)
+    if a.only in (None, "steps"):
+        steps(a.device, a.batch, a.compile, a.rounds)
+    if a.only in (None, "prediction"):
+        prediction(a.device, a.batch)
 
 
 if __name__ == "__main__":

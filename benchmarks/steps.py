@@ -77,7 +77,13 @@ def training_step(
 
 
 def captured(step: Callable[[], None]) -> Timing:
-    """The step as one CUDA graph; the peak of the memory is that of the steps before it was captured."""
+    """The time of the step as one CUDA graph; the peak of the memory is that of the steps before it was captured."""
+    replay, peak = capture(step)
+    return Timing(measure(replay, "cuda").seconds, peak)
+
+
+def capture(step: Callable[[], None]) -> tuple[Callable[[], None], float]:
+    """The step as one CUDA graph, and the peak of the memory before."""
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
@@ -86,7 +92,7 @@ def captured(step: Callable[[], None]) -> Timing:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return Timing(measure(graph.replay, "cuda").seconds, peak)
+    return graph.replay, peak
 
 
 def time_training(
