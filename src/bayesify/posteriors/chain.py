@@ -50,7 +50,7 @@ class Chain(Posterior):
         super().__init__()
         self.slots = selection.slots
         self.priors = {name: prior.at(name, slots[0].get()) for name, slots in self.slots.items()}
-        self.energy = Energy(self.priors)
+        self.energy = Energy(self.priors, self.slots)
         self.moving = _moving(net)
         self.plan = plan
         self.due = plan(None)
@@ -63,7 +63,7 @@ class Chain(Posterior):
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
         if kl_terms is None:
             return net(*call.args, **call.kwargs)
-        kl, output = self.energy.run(net, self.slots, call)
+        kl, output = self.energy.run(net, call)
         kl_terms.append(kl)
         return output
 

@@ -22,13 +22,14 @@ class Energy:
     their number.
     """
 
-    def __init__(self, priors: Mapping[str, Prior]) -> None:
+    def __init__(self, priors: Mapping[str, Prior], slots: Slots) -> None:
+        self.slots = slots
         together: dict[Prior, list[str]] = {}
         for name, prior in priors.items():
             together.setdefault(prior, []).append(name)
         self.groups = [(prior, _quadratic(prior), names) for prior, names in together.items()]
-        #: normal priors around 0, of all tensors
-        self.squares = all(terms is not None and terms[1] == 0 for _, terms, _ in self.groups)
+        centred = all(terms is not None and terms[1] == 0 for _, terms, _ in self.groups)  # normal, around 0
+        self.can_carry = centred and not any(places[0].stray for places in slots.values())
 
     def __call__(self, weights: Mapping[str, Tensor]) -> Tensor:
         # no vmap rule for multi-tensor kernels
@@ -44,15 +45,14 @@ class Energy:
                 parts += [-prior.tensor_log_prob(w, w.dim()) for w in tensors]
         return torch.stack([part.float() if part.dtype != torch.float64 else part for part in parts]).sum()
 
-    def run(self, net: nn.Module, slots: Slots, call: Call) -> tuple[Tensor, Any]:
-        """The energy of the weights in `slots`, and what the network returns.
+    def run(self, net: nn.Module, call: Call) -> tuple[Tensor, Any]:
+        """The energy of the weights in place, and what the network returns.
 
         Compiled code would take the sum of every tensor and add every gradient in kernels of their own. There the
         network runs with the tensors that `carry_squares` gives back, whose gradients are added in one go.
         """
-        weights = {name: places[0].get() for name, places in slots.items()}
-        swaps = torch.compiler.is_compiling() and not is_sharded(net)
-        if not (swaps and self.squares) or any(places[0].stray for places in slots.values()):
+        weights = {name: places[0].get() for name, places in self.slots.items()}
+        if not (self.can_carry and torch.compiler.is_compiling()) or is_sharded(net):
             return self(weights), net(*call.args, **call.kwargs)
         parts: list[Tensor] = []
         again: dict[str, Tensor] = {}
@@ -62,7 +62,7 @@ class Energy:
             total, carried = carry_squares(tensors, [1.0] * len(tensors))
             parts.append(-square * total - constant * sum(w.numel() for w in tensors))
             again |= dict(zip(names, carried, strict=True))
-        output = call_with(net, slots, lambda names: again, call.args, call.kwargs)
+        output = call_with(net, self.slots, lambda names: again, call.args, call.kwargs)
         return torch.stack(parts).sum(), output
 
 

@@ -26,7 +26,7 @@ class PointMass(Posterior):
             if prior is None
             else {name: prior.at(name, slots[0].get()) for name, slots in self.slots.items()}
         )
-        self.energy = Energy(self.priors)
+        self.energy = Energy(self.priors, self.slots)
         self.register_buffer("zero", torch.zeros(()), persistent=False)
 
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
@@ -35,7 +35,7 @@ class PointMass(Posterior):
         if not self.priors:
             kl_terms.append(self.zero)
             return net(*call.args, **call.kwargs)
-        kl, output = self.energy.run(net, self.slots, call)
+        kl, output = self.energy.run(net, call)
         kl_terms.append(kl)
         return output
 
