@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 import bayesify as bf
 from bayesify.posteriors import Call
-from bayesify.prediction import outputs
+from bayesify.prediction import _chunk, outputs
 from bayesify.predictive import Accumulator
 
 FAILURE_RATE = 1e-6
@@ -469,3 +469,58 @@ def test_compiled_prediction_agrees_with_the_plain_one(
     plain = model.predict(x, 400, keep_samples=True, batched=batched)
     assert_equal_means(compiled.samples, plain.samples)
     assert compiled.spread.min() > 0
+
+
+def test_compiled_prediction_of_draws_at_once_returns_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One function per number of draws, whatever the values: it is traced once for inputs of one shape."""
+    compile_, traced = torch.compile, []
+
+    def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        traced.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(
+        torch,
+        "compile",
+        lambda f, mode, dynamic: compile_(f, backend=backend, dynamic=dynamic, fullgraph=True),
+    )
+    torch.manual_seed(0)
+    model = make("categorical", 3)
+    predictions = [model.predict(torch.randn(2, 4), 50, compile=True, batched=True) for _ in range(3)]
+    assert len(traced) == 1
+    for prediction in predictions:
+        assert prediction.num_draws == 50
+        assert prediction.kept is None
+        torch.testing.assert_close(prediction.probs.sum(1), torch.ones(2))
+        assert prediction.votes is not None
+        torch.testing.assert_close(prediction.votes.sum(1), torch.ones(2))
+        assert prediction.spread.min() > 0
+    assert not torch.equal(predictions[0].mean, predictions[1].mean)
+
+
+def test_predictions_leave_every_module_in_its_mode() -> None:
+    class Frozen(nn.BatchNorm1d):
+        def train(self, mode: bool = True) -> "Frozen":
+            return super().train(False)
+
+    net = nn.Sequential(nn.Linear(4, 5), nn.Dropout(), Frozen(5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    net.train()
+    net[1].eval()
+    model = bf.bayesify(net, bf.MonteCarloVI())
+    seen = []
+    net.register_forward_pre_hook(lambda *_: seen.append([m.training for m in net.modules()]))
+    modes = [m.training for m in model.modules()]
+    model.predict(torch.randn(2, 4), 2)
+    assert [m.training for m in model.modules()] == modes
+    assert seen
+    assert not any(any(modes) for modes in seen)
+
+
+def test_draws_that_share_most_weights_run_as_a_larger_batch_on_an_accelerator() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 900, 3))
+    patched = bf.bayesify(net, bf.EnsemblePatching(where=bf.where.norm)).to("meta")
+    for batch, chunk in [(1, 20), (128, 20), (512, 5), (4096, 1)]:
+        x = torch.empty(batch, 3, 32, 32, device="meta")
+        for compiled in (False, True):
+            assert _chunk(patched, Call((x,), {}), 20, None, compiled) == chunk
+    assert _chunk(patched, Call((torch.empty(128, 3, 32, 32),), {}), 20, None) == 1

@@ -273,17 +273,37 @@ class BayesianModule(nn.Module):
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
-        modes = {module: module.training for module in self.modules()}
-        self.eval()
+        training = _training(self)
+        if any(type(module).train is not nn.Module.train for module in training):
+            self.eval()
+        else:
+            _set_training(training, False)
         try:
             yield
         finally:
-            for module, mode in modes.items():
-                module.training = mode
+            _set_training(training, True)
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # a deepcopy is a model of its own
         super().__setstate__(state)
         _MODELS.add(self)
+
+
+def _training(module: nn.Module) -> list[nn.Module]:
+    """The modules inside that are in training mode. Called in every prediction: `Module.modules`, `Module.eval` and
+    setting attributes would take as long as a whole prediction of a small network."""
+    seen: dict[nn.Module, None] = {}
+    waiting = [module]
+    while waiting:
+        module = waiting.pop()
+        if module not in seen:
+            seen[module] = None
+            waiting += [child for child in module._modules.values() if child is not None]
+    return [module for module in seen if module.training]
+
+
+def _set_training(modules: list[nn.Module], mode: bool) -> None:
+    for module in modules:
+        vars(module)["training"] = mode
 
 
 class Lock:

@@ -2,8 +2,7 @@
 
 import warnings
 import weakref
-from collections.abc import Iterable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -13,13 +12,14 @@ from torch.utils import _pytree as pytree
 from bayesify.batches import as_arguments, inputs_of, to_device
 from bayesify.families import standard_normal
 from bayesify.moments import Gaussian
-from bayesify.passes.stacked import ConvAsMatmul
+from bayesify.passes.stacked import Stacked
 from bayesify.posteriors import Call
-from bayesify.predictive import Accumulator, Predictive, concatenate
+from bayesify.predictive import Accumulator, Predictive, concatenate, statistics
 from bayesify.weights.prefix import Prefix
 from bayesify.weights.slots import is_sharded_unit
 
 VMAP_NUMBERS = 2**28  # at most this many weights of stacked draws at once
+SHARED_NUMBERS = 2**23  # on an accelerator, inputs · draws at once where the draws share most weights
 JOINED_NUMBERS = 2**20  # outputs are collected up to this many numbers before their statistics are taken
 
 
@@ -52,6 +52,10 @@ def predict(
     members = len(model.posterior.nets(model.net))
     each = 1 if model.posterior.deterministic else -(-num_draws // members)
     for member in range(members):
+        if compile and _is_one_graph(model, call, each, batched):
+            result = _compiled(model, member, each, keep_samples)(call.args, dict(call.kwargs), None)
+            accumulator.merge(pytree.tree_map(_copied, result))
+            continue
         for chunk in joined(outputs(model, call, member, each, batched, compile)):
             accumulator.add(chunk)
     return accumulator.result()
@@ -96,8 +100,7 @@ def outputs(
         made = ((min(chunk, num_draws - start), None) for start in range(0, num_draws, chunk))
         for n, weights in posterior.stream(member, num_draws, chunk) if posterior.stored else made:
             result = _compiled(model, member, n)(call.args, dict(call.kwargs), weights)
-            # a CUDA graph writes its next result to the same place
-            yield pytree.tree_map(torch.clone, result)
+            yield pytree.tree_map(_copied, result)
         return
     with Prefix(posterior.nets(net)[member], [w.name for w in model.selection.random]) as prefix:
         for n, weights in posterior.stream(member, num_draws, chunk, call.generator):
@@ -126,7 +129,7 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
         return model.pick(model.posterior.run_draw(model.net, call, draw, member))
 
     try:
-        with warnings.catch_warnings(), _stacking(model):
+        with warnings.catch_warnings(), _stacking(weights):
             warnings.filterwarnings("ignore", "There is a performance drop")  # an op that vmap loops over
             result = torch.func.vmap(one, randomness="different")(weights)
     except torch.OutOfMemoryError:
@@ -137,15 +140,17 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
     return result
 
 
-def _stacking(model: Any) -> Any:
-    return ConvAsMatmul() if next(model.parameters()).is_cuda else nullcontext()
+def _stacking(weights: dict[str, Tensor]) -> Stacked:
+    """How draws (n, *shape) run at once: on a GPU, kernels of their own as matrix products."""
+    return Stacked(any(w.is_cuda and w.dim() == 5 for w in weights.values()))
 
 
 def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None, compiled: bool = False) -> int:
     """How many draws to run at once: many for small inputs, one where a loop is as fast.
 
     Measured by benchmarks/draw_batching.py: batching the draws saves launches. On a CPU it loses the caches where the
-    work itself is large; compiled code has few launches to save.
+    work itself is large; compiled code has few launches to save. Where most weights are shared by all draws (patched
+    norm layers), a batch of draws is a larger batch of examples, up to SHARED_NUMBERS numbers in the input.
     """
     weights = sum(w.numel for w in model.selection.random)
     fit = max(1, min(num_draws, VMAP_NUMBERS // max(weights, 1)))
@@ -155,6 +160,9 @@ def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None, compile
     numbers = sum(t.numel() for t in tensors)
     if all(t.device.type == "cpu" for t in tensors):
         small = numbers <= 2**14 and weights <= 2**20
+    elif 8 * weights <= sum(w.numel for w in model.selection.weights):
+        most = max(1, min(fit, SHARED_NUMBERS // max(numbers, 1)))
+        return -(-num_draws // -(-num_draws // most))  # chunks of one size: compiled code is made for each
     elif compiled:
         small = max((t.shape[0] for t in tensors if t.dim()), default=1) <= 8
     else:
@@ -195,28 +203,51 @@ def _correlated(output: Gaussian, noise: Tensor) -> Tensor:
 
 # -- compiled prediction --------------------------------------------------------------------------------
 
-_COMPILED: "weakref.WeakKeyDictionary[Any, dict[tuple[int, int], Any]]" = weakref.WeakKeyDictionary()
+_COMPILED: "weakref.WeakKeyDictionary[Any, dict[tuple[int, int, bool | None], Any]]" = (
+    weakref.WeakKeyDictionary()
+)
 
 
-def _compiled(model: Any, member: int, n: int) -> Any:
-    """A compiled function of (args, kwargs, weights): the outputs of `n` draws, (n, ...), fresh ones where weights is
-    None. Compiled once."""
+def _is_one_graph(model: Any, call: Call, num_draws: int, batched: bool | None) -> bool:
+    """Do all draws of a member run at once, made by the compiled code itself?"""
+    posterior = model.posterior
+    if posterior.sampling == "moments" or posterior.predicts_by_pass or posterior.stored:
+        return False
+    return not is_sharded_unit(model) and _chunk(model, call, num_draws, batched, True) == num_draws
+
+
+def _compiled(model: Any, member: int, n: int, keep_samples: bool | None = None) -> Any:
+    """`at_once`, compiled; once for every model."""
     functions = _COMPILED.setdefault(model, {})
-    if (member, n) not in functions:
-
-        def run(args: Any, kwargs: Any, weights: dict[str, Tensor] | None) -> Any:
-            posterior, net = model.posterior, model.net
-            if weights is None:
-                weights = posterior.draw(member, n)
-
-            def one(draw: dict[str, Tensor]) -> Any:
-                return model.pick(posterior.run_draw(net, Call(args, kwargs), draw, member))
-
-            if n == 1:
-                return _one_more(one({k: v[0] for k, v in weights.items()}))
-            with _stacking(model):
-                return torch.func.vmap(one)(weights)
-
+    key = (member, n, keep_samples)
+    if key not in functions:
         mode = "reduce-overhead" if next(model.parameters()).is_cuda else None
-        functions[member, n] = torch.compile(run, mode=mode, dynamic=False)
-    return functions[member, n]
+        functions[key] = torch.compile(at_once(model, member, n, keep_samples), mode=mode, dynamic=False)
+    return functions[key]
+
+
+def at_once(model: Any, member: int, n: int, keep_samples: bool | None = None) -> Callable[..., Any]:
+    """A function of (args, kwargs, weights): the outputs of `n` draws, (n, ...), fresh ones where weights is None;
+    with `keep_samples` given, their statistics."""
+
+    def run(args: Any, kwargs: Any, weights: dict[str, Tensor] | None) -> Any:
+        posterior, net = model.posterior, model.net
+        if weights is None:
+            weights = posterior.draw(member, n)
+
+        def one(draw: dict[str, Tensor]) -> Any:
+            return model.pick(posterior.run_draw(net, Call(args, kwargs), draw, member))
+
+        if n == 1:
+            result = _one_more(one({k: v[0] for k, v in weights.items()}))
+        else:
+            with _stacking(weights):
+                result = torch.func.vmap(one)(weights)
+        return result if keep_samples is None else statistics(model.likelihood, result, keep_samples)
+
+    return run
+
+
+def _copied(value: Any) -> Any:
+    """A CUDA graph writes its next result to the same place."""
+    return value.clone() if isinstance(value, Tensor) else value

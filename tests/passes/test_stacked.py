@@ -1,10 +1,10 @@
-"""Convolutions as matrix products give what convolutions give."""
+"""Convolutions as matrix products and batch norm as a multiply-add give what the operations give."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from bayesify.passes.stacked import ConvAsMatmul
+from bayesify.passes.stacked import Stacked
 
 OPTIONS = [
     {},
@@ -23,7 +23,7 @@ def test_the_same_output_for_every_draw(options: dict, batch: int, biased: bool)
     x = torch.randn(batch, 3, 7, 8, dtype=torch.float64)
     weight = torch.randn(4, 5, 3, 3, 1, dtype=torch.float64)  # (draws, out, in, tall, broad)
     bias = torch.randn(4, 5, dtype=torch.float64)
-    with ConvAsMatmul():
+    with Stacked(True):
         stacked = torch.func.vmap(lambda w, b: F.conv2d(x, w, b if biased else None, **options))(weight, bias)
     for i in range(4):
         expected = F.conv2d(x, weight[i], bias[i] if biased else None, **options)
@@ -32,6 +32,35 @@ def test_the_same_output_for_every_draw(options: dict, batch: int, biased: bool)
 
 def test_grouped_convolutions_are_left_alone() -> None:
     x, weight = torch.randn(1, 4, 6, 6), torch.randn(4, 1, 3, 3)
-    with ConvAsMatmul():
+    with Stacked(True):
         inside = F.conv2d(x, weight, groups=4)
     assert torch.equal(inside, F.conv2d(x, weight, groups=4))
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 5), (3, 4, 5, 6)])
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_batch_norm_by_running_statistics(shape: tuple[int, ...], affine: bool, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(shape, dtype=dtype)
+    mean, var = torch.randn(4), torch.rand(4) + 0.5
+    weight, bias = torch.randn(7, 4), torch.randn(7, 4)  # (draws, channels)
+    if dtype == torch.float64:
+        mean, var, weight, bias = (t.double() for t in (mean, var, weight, bias))
+
+    def one(w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return F.batch_norm(x, mean, var, w if affine else None, b if affine else None, eps=1e-3)
+
+    with Stacked(False):
+        stacked = torch.func.vmap(one, out_dims=0)(weight, bias)
+    assert stacked.dtype == dtype
+    for i in range(7):
+        torch.testing.assert_close(stacked[i] if affine else stacked[0], one(weight[i], bias[i]))
+
+
+def test_batch_norm_by_the_batch_is_left_alone() -> None:
+    x, mean, var = torch.randn(5, 4), torch.zeros(4), torch.ones(4)
+    with Stacked(False):
+        inside = F.batch_norm(x, mean, var, training=True)
+    assert torch.equal(inside, F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True))
+    assert not torch.equal(mean, torch.zeros(4))

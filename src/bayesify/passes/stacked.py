@@ -1,7 +1,9 @@
-"""Many draws of a convolution at once, for a handful of examples.
+"""Many draws of a network at once by vmap: operations whose own rule under vmap costs more than it must.
 
-Under vmap every draw has its own kernel, which torch runs as a grouped convolution. With one or two examples a GPU
-does the same product much faster as a batch of matrix products over the unfolded input.
+Batch norm by running statistics is a multiply-add; vmap's rule joins the draws to the channels, which reorders the
+activations before and after every layer. Where every draw has its own convolution kernel, torch runs a grouped
+convolution; with one or two examples a GPU does the same product much faster as a batch of matrix products over the
+unfolded input.
 """
 
 from typing import Any
@@ -14,16 +16,44 @@ from torch.overrides import TorchFunctionMode
 FEW = 2  # examples
 
 
-class ConvAsMatmul(TorchFunctionMode):
-    """Turns plain 2-D convolutions of at most FEW examples into matrix products."""
+class Stacked(TorchFunctionMode):
+    """For the calls of a network under vmap.
+
+    convolutions_as_products: turn plain 2-D convolutions of at most FEW examples into matrix products
+    """
+
+    def __init__(self, convolutions_as_products: bool) -> None:
+        super().__init__()
+        self.convolutions_as_products = convolutions_as_products
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func is torch.conv2d:
+        result = None
+        if func is torch.conv2d and self.convolutions_as_products:
             result = _as_matmul(*args, **kwargs)
-            if result is not None:
-                return result
-        return func(*args, **kwargs)
+        elif func is F.batch_norm:
+            result = _as_affine(*args, **kwargs)
+        return func(*args, **kwargs) if result is None else result
+
+
+def _as_affine(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor | None:
+    """y = s x + (β − s μ) with s = γ / √(σ² + ε); None where the statistics are those of the batch."""
+    if training or running_mean is None or running_var is None:
+        return None
+    scale = (running_var + eps).rsqrt()
+    scale = scale if weight is None else scale * weight
+    shift = -running_mean * scale if bias is None else bias - running_mean * scale
+    scale, shift = (t.view(-1, *(1,) * (input.dim() - 2)) for t in (scale, shift))  # (channels, 1, ...)
+    return torch.addcmul(shift, input.to(scale.dtype), scale).to(input.dtype)
 
 
 def _as_matmul(
