@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import bayesify as bf
-from steps import arguments, plain_forward, prediction, prepare, time_training
+from steps import arguments, plain_forward, prepare, time_training, ways
 from timing import table
 
 METHODS = {
@@ -65,19 +65,24 @@ def time_prediction(a: argparse.Namespace, net: nn.Module, x: torch.Tensor) -> N
         plain = plain_forward(a, net, part)[1].seconds
         for name in a.methods:
             model = bf.bayesify(copy.deepcopy(net).to(a.device), METHODS[name](), num_data=50_000)
-            ways = {"loop": {"batched": False}, "batched": {"batched": True}, "auto": {}}
-            if a.modes != ["eager"]:
-                ways |= {"compiled loop": {"batched": False, "compile": True}, "compiled": {"compile": True}}
-                ways |= {"compiled batched": {"batched": True, "compile": True}}
+            asked = {
+                f"{way}{kind}": timed
+                for kind, options in (
+                    ("", {}),
+                    (", loop", {"batched": False}),
+                    (", batched", {"batched": True}),
+                )
+                for way, timed in ways(a, **options).items()
+            }
             times = {}
-            for way, options in ways.items():
-                times[way] = prediction(a, model, part, **options).seconds
+            for way, timed in asked.items():
+                times[way] = timed(a, model, part).seconds
                 print(
                     f"... {name}, batch {batch}, {way}: {times[way] / plain:.2f}", file=sys.stderr, flush=True
                 )
             ratios = [f"{seconds / plain:.2f}" for seconds in times.values()]
             rows.append([f"{name}, batch {batch}", f"{1e3 * plain:.2f}", *ratios])
-    table("predict, 20 draws ÷ one plain forward", rows, ["", "forward ms", *ways])
+    table("predict, 20 draws ÷ one plain forward", rows, ["", "forward ms", *asked])
 
 
 def main() -> None:

@@ -8,7 +8,8 @@
 
 Both sides of a ratio run at the same precision; for each side the best of the modes counts: eager,
 compiled (Inductor), graphs (Inductor, forward and backward replayed as CUDA graphs), captured (Inductor, the whole
-step with its optimiser captured as one CUDA graph: what the GPU needs, whatever the processor beside it does).
+step with its optimiser, or the whole prediction, captured as one CUDA graph: what the GPU needs, whatever the
+processor beside it does). For predictions, compiled and graphs are both predict(compile=True).
 """
 
 import argparse
@@ -16,6 +17,7 @@ import copy
 import gc
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +26,9 @@ from torch import nn
 import bayesify as bf
 from bayesify.methods import Method
 from bayesify.nets import make
+from bayesify.posteriors import Call
+from bayesify.prediction import _chunk, at_once
+from bayesify.predictive import Statistics, statistics
 from timing import Timing, measure, table
 
 METHODS: dict[str, Callable[[], Method]] = {
@@ -35,6 +40,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "vdp, half variance": lambda: bf.DensityPropagation(half_variance=True),
     "vdp, half variance per row": lambda: bf.DensityPropagation(half_variance=True, variance="row"),
 }
+DRAWS = 20
 MODES = ["eager", "compiled", "graphs", "captured"]
 
 
@@ -130,14 +136,28 @@ def time_prediction(a: argparse.Namespace, net: nn.Module, x: torch.Tensor) -> N
         part = x[:batch].contiguous()
         model = bf.bayesify(copy.deepcopy(net).to(a.device), bf.MonteCarloVI(), num_data=50_000)
         base_mode, base = plain_forward(a, net, part)
-        for compiled in (False, True) if a.modes != ["eager"] else (False,):
-            seconds = prediction(a, model, part, compile=compiled).seconds
-            way = "compiled" if compiled else "eager"
+        for way, timed in ways(a).items():
+            seconds = timed(a, model, part).seconds
             plain = f"{1e3 * base.seconds:.2f} ({base_mode})"
             row = [f"batch {batch}, {way}", f"{1e3 * seconds:.2f}", plain, f"{seconds / base.seconds:.2f}"]
             print("...", *row, file=sys.stderr, flush=True)
             rows.append(row)
-    table("predict, 20 draws", rows, ["", "ms", "one plain forward ms", "ratio"])
+    table(f"predict, {DRAWS} draws", rows, ["", "ms", "one plain forward ms", "ratio"])
+
+
+Way = Callable[[argparse.Namespace, bf.BayesianModule, torch.Tensor], Timing]
+
+
+def ways(a: argparse.Namespace, **options: bool) -> dict[str, Way]:
+    """The ways to predict that the modes ask for."""
+    asked: dict[str, Way] = {}
+    if "eager" in a.modes:
+        asked["eager"] = partial(prediction, **options)
+    if {"compiled", "graphs"} & set(a.modes):
+        asked["compiled"] = partial(prediction, compile=True, **options)
+    if "captured" in a.modes:
+        asked["captured"] = partial(captured_prediction, **options)
+    return asked
 
 
 def plain_forward(a: argparse.Namespace, net: nn.Module, x: torch.Tensor) -> tuple[str, Timing]:
@@ -150,9 +170,9 @@ def plain_forward(a: argparse.Namespace, net: nn.Module, x: torch.Tensor) -> tup
             with torch.no_grad(), autocast(a):
                 called(x)
 
-        return measure(forward, a.device)
+        return captured(forward) if mode == "captured" else measure(forward, a.device)
 
-    return best({mode: timed(mode) for mode in a.modes if mode != "captured"})
+    return best({mode: timed(mode) for mode in a.modes})
 
 
 def prediction(a: argparse.Namespace, model: bf.BayesianModule, x: torch.Tensor, **options: bool) -> Timing:
@@ -160,9 +180,32 @@ def prediction(a: argparse.Namespace, model: bf.BayesianModule, x: torch.Tensor,
 
     def predict() -> None:
         with autocast(a):
-            model.predict(x, 20, **options)
+            model.predict(x, DRAWS, **options)
 
     return measure(predict, a.device)
+
+
+def captured_prediction(
+    a: argparse.Namespace, model: bf.BayesianModule, x: torch.Tensor, batched: bool | None = None
+) -> Timing:
+    return captured(whole_prediction(a, model, x, batched))
+
+
+def whole_prediction(
+    a: argparse.Namespace, model: bf.BayesianModule, x: torch.Tensor, batched: bool | None = None
+) -> Callable[[], Statistics]:
+    """What predict(compile=True) computes on the device: draws, passes and their statistics."""
+    torch._dynamo.reset()
+    model.eval()
+    n = _chunk(model, Call((x,), {}), DRAWS, batched, compiled=True)
+    function = torch.compile(at_once(model, 0, n), dynamic=False)
+
+    def predict() -> Statistics:
+        with torch.no_grad(), autocast(a):
+            outputs = [function((x,), {}, None) for _ in range(0, DRAWS, n)]
+            return statistics(model.likelihood, torch.cat(outputs))
+
+    return predict
 
 
 def arguments(
@@ -185,6 +228,8 @@ def arguments(
 
 def prepare(a: argparse.Namespace) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """The plain network, on the CPU, and a batch on the device."""
+    if "captured" in a.modes and not a.device.startswith("cuda"):
+        raise SystemExit(f"--modes captured makes CUDA graphs, which --device {a.device} does not have")
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     torch.backends.cudnn.allow_tf32 = True
