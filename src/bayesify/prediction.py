@@ -142,7 +142,9 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
 
 def _stacking(weights: dict[str, Tensor]) -> Stacked:
     """How draws (n, *shape) run at once: on a GPU, kernels of their own as matrix products."""
-    return Stacked(any(w.is_cuda and w.dim() == 5 for w in weights.values()))
+    cuda = any(w.is_cuda for w in weights.values())
+    own_kernels = any(w.dim() == 5 for w in weights.values())
+    return Stacked(cuda and own_kernels, cuda and not own_kernels and torch.compiler.is_compiling())
 
 
 def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None, compiled: bool = False) -> int:

@@ -3,7 +3,9 @@
 Batch norm by running statistics is a multiply-add; vmap's rule joins the draws to the channels, which reorders the
 activations before and after every layer. Where every draw has its own convolution kernel, torch runs a grouped
 convolution; with one or two examples a GPU does the same product much faster as a batch of matrix products over the
-unfolded input.
+unfolded input. Where draws share the kernel, Inductor runs it on a GPU in channels-last order, but writes activations
+(draws, batch, channels, ...) in another and reorders them before the next convolution: so activation functions are
+applied with the channels at the end.
 """
 
 from typing import Any
@@ -14,17 +16,23 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 FEW = 2  # examples
+ACTIVATIONS = {
+    *(F.relu, F.relu6, F.leaky_relu, F.elu, F.gelu, F.silu, F.mish, F.softplus, F.hardtanh, F.hardswish),
+    *(F.sigmoid, F.tanh, torch.relu, torch.sigmoid, torch.tanh),
+}
 
 
 class Stacked(TorchFunctionMode):
     """For the calls of a network under vmap.
 
     convolutions_as_products: turn plain 2-D convolutions of at most FEW examples into matrix products
+    channels_last: apply activation functions with the channels of images at the end
     """
 
-    def __init__(self, convolutions_as_products: bool) -> None:
+    def __init__(self, convolutions_as_products: bool, channels_last: bool) -> None:
         super().__init__()
         self.convolutions_as_products = convolutions_as_products
+        self.channels_last = channels_last
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -33,6 +41,8 @@ class Stacked(TorchFunctionMode):
             result = _as_matmul(*args, **kwargs)
         elif func is F.batch_norm:
             result = _as_affine(*args, **kwargs)
+        elif func in ACTIVATIONS and self.channels_last and args and args[0].dim() == 4:
+            result = func(args[0].permute(0, 2, 3, 1), *args[1:], **kwargs).permute(0, 3, 1, 2)
         return func(*args, **kwargs) if result is None else result
 
 
