@@ -37,8 +37,8 @@ METHODS: dict[str, Callable[[], Method]] = {
     "mc_vi, flipout": lambda: bf.MonteCarloVI(sampling="flipout"),
     "vdp": lambda: bf.DensityPropagation(),
     "vdp, first order": lambda: bf.DensityPropagation(activation="first_order"),
-    "vdp, half variance": lambda: bf.DensityPropagation(half_variance=True),
-    "vdp, half variance per row": lambda: bf.DensityPropagation(half_variance=True, variance="row"),
+    "vdp, full variance": lambda: bf.DensityPropagation(half_variance=False),
+    "vdp, per row": lambda: bf.DensityPropagation(variance="row"),
 }
 DRAWS = 20
 MODES = ["eager", "compiled", "graphs", "captured"]

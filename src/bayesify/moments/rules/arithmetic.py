@@ -8,7 +8,7 @@ from torch import Tensor
 from bayesify.moments.carrier import Moments, parts, rule, spelled
 
 
-@rule(*spelled("add", "add_", "__add__", "__radd__", "__iadd__"))
+@rule(*spelled("add", "add_", "__add__", "__radd__", "__iadd__"), half=True)
 def add(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     """E(x + αy) = E x + α E y;  Var = Var x + α² Var y, x and y taken as independent (residual sums).
 
@@ -25,22 +25,22 @@ def add(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     return Moments(mean, x_var + y_var)
 
 
-@rule(*spelled("sub", "sub_", "subtract", "__sub__", "__isub__"))
+@rule(*spelled("sub", "sub_", "subtract", "__sub__", "__isub__"), half=True)
 def sub(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     return add(x, y, alpha=-alpha)
 
 
-@rule(*spelled("rsub", "__rsub__"))
+@rule(*spelled("rsub", "__rsub__"), half=True)
 def rsub(x: Any, y: Any) -> Moments:
     return add(y, x, alpha=-1)
 
 
-@rule(*spelled("neg", "neg_", "negative", "__neg__"))
+@rule(*spelled("neg", "neg_", "negative", "__neg__"), half=True)
 def negative(x: Moments) -> Moments:
     return Moments(-x.mean, x.var)
 
 
-@rule(*spelled("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"))
+@rule(*spelled("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), half=True)
 def mul(x: Any, y: Any) -> Moments:
     """Independent: Var xy = (E x)² Var y + Var x ((E y)² + Var y). x·x is the square, to first order."""
     if x is y:
@@ -54,7 +54,7 @@ def mul(x: Any, y: Any) -> Moments:
     return Moments(mean, x_mean.square() * y_var + x_var * (y_mean.square() + y_var))
 
 
-@rule(*spelled("div", "div_", "divide", "true_divide", "__truediv__", "__itruediv__"))
+@rule(*spelled("div", "div_", "divide", "true_divide", "__truediv__", "__itruediv__"), half=True)
 def div(x: Any, y: Any, *, rounding_mode: None = None) -> Moments:
     """First order in the divisor: Var x/y = (Var x + (x/y)² Var y)/(E y)²."""
     if rounding_mode is not None:
@@ -69,7 +69,7 @@ def div(x: Any, y: Any, *, rounding_mode: None = None) -> Moments:
     return Moments(mean, (var if x_var is None else var + x_var) / y_mean.square())
 
 
-@rule(*spelled("__rtruediv__", "__rdiv__"))
+@rule(*spelled("__rtruediv__", "__rdiv__"), half=True)
 def rdiv(x: Any, y: Any) -> Moments:
     return div(y, x)
 

@@ -12,7 +12,7 @@ from bayesify.moments.rules.product import product, weighted_mean
 from bayesify.moments.rules.softmax import softmax_var
 
 
-@rule(F.scaled_dot_product_attention)
+@rule(F.scaled_dot_product_attention, half=True)
 def scaled_dot_product_attention(
     query: Any,
     key: Any,

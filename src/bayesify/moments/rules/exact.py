@@ -16,7 +16,7 @@ SMALL_ON = ("cuda",)  # devices where relu keeps its derivatives in 16 bits
 FAR = 9.0  # this many standard deviations from a kink nothing of it is left, but denormal numbers would cost time
 
 
-@rule(*spelled("relu", "relu_"), form="exact")
+@rule(*spelled("relu", "relu_"), form="exact", half=True)
 def relu(x: Moments) -> Moments:
     """E y = μΦ(α) + σφ(α);  Var y = v[Φ + α²Φ(α)Φ(−α) + αφ(1 − 2Φ) − φ²], α = μ/σ."""
     return Moments(*_relu(x.mean, x.var))
@@ -54,7 +54,7 @@ def power(x: Any, exponent: Any) -> Moments:
     return square(x) if is_square else elementwise.power(x, exponent)
 
 
-@rule(*spelled("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), form="exact")
+@rule(*spelled("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), form="exact", half=True)
 def mul(x: Any, y: Any) -> Moments:
     return square(x) if x is y else arithmetic.mul(x, y)
 
@@ -88,8 +88,9 @@ def _gelu(x_mean: Tensor, x_var: Tensor) -> tuple[Tensor, Tensor]:
     q, inner = _phi(h) * root, (1 + b).rsqrt()
     t = a * inner
     share = torch.special.ndtr(t)
-    both = torch.special.ndtr(h) - 2 * owens_t(h, (1 + 2 * v).rsqrt())
-    mean = m * torch.special.ndtr(h) + v * q
+    cdf = torch.special.ndtr(h)
+    both = cdf - 2 * owens_t(h, (1 + 2 * v).rsqrt())
+    mean = m * cdf + v * q
     second = m * (m * both + 2 * v * q * share) + v * (both + 2 * q * (a * share + b * _phi(t) * inner))
     # the difference of two large numbers loses the small variances: there, the Taylor series
     small = v < (1e-5 if wide == torch.float64 else 1e-2)

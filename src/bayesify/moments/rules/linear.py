@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import FORMS, RULES, Moments, parts, rule
+from bayesify.moments.carrier import Moments, in_dtype, parts, rule
 from bayesify.moments.recompute import forgetting
 
 CONVOLUTIONS = (
@@ -35,34 +35,29 @@ def linear_map(
     weight: Moments | Tensor,
     bias: Moments | Tensor | None = None,
     *args: Any,
-    var_dtype: torch.dtype | None = None,
     **kwargs: Any,
 ) -> Moments:
     """y = w·x + b, entries of w, x and b independent (paper 3, eq. 7 corrected).
 
-    E y = E w·E x + E b;   Var y = Var w·((E x)² + Var x) + (E w)²·Var x + Var b
-    `var_dtype` is the precision in which the variance is multiplied; that of the mean without.
+    E y = E w·E x + E b;   Var y = ((E w)² + Var w)·Var x + Var w·(E x)² + Var b
+    The variance is multiplied in the precision in which variances come.
     """
     x_mean, x_var = parts(x)
     w_mean, w_var = parts(weight)
     b_mean, b_var = parts(bias)
     mean = operation(x_mean, w_mean, b_mean, *args, **kwargs)
-    products = []  # pairs of input and weight whose maps add up to the variance
-    if w_var is not None:
-        products.append((_second_moment(x_mean, x_var), w_var))
+    dtype = next(var.dtype for var in (x_var, w_var, b_var) if var is not None)
+    products, again = [], []  # pairs of input and weight whose maps add up to the variance
     if x_var is not None:
-        products.append((x_var, w_mean.square()))
+        products.append((x_var, _second_moment(w_mean, w_var, dtype)))
+        again.append((products[-1][1], lambda: _second_moment(w_mean.detach(), _detached(w_var), dtype)))
+    if w_var is not None:
+        products.append((_second_moment(x_mean, None, dtype), in_dtype(w_var, dtype)))
+        again.append((products[-1][0], lambda: _second_moment(x_mean.detach(), None, dtype)))
     if not products:  # only the bias is random
         products.append((x_mean.new_zeros(x_mean.shape), w_mean))
-    if var_dtype is not None:
-        products = [(first.to(var_dtype), second.to(var_dtype)) for first, second in products]
-        b_var = None if b_var is None else b_var.to(var_dtype)
-    squares = (products[0][0], lambda: _second_moment(x_mean.detach(), _detached(x_var)).to(var_dtype))
-    weights = (products[-1][1], lambda: w_mean.detach().square().to(var_dtype))
-    kept = [squares] * (w_var is not None) + [weights] * (x_var is not None)
-    with forgetting(*kept):
-        var = _sum_of_maps(operation, products, b_var, args, kwargs)
-    return Moments(mean, var.to(mean.dtype))
+    with forgetting(*again):
+        return Moments(mean, _sum_of_maps(operation, products, b_var, args, kwargs))
 
 
 def variance_map(
@@ -74,22 +69,12 @@ def variance_map(
         return _sum_of_maps(operation, [(squares, w_var)], b_var, args, kwargs)
 
 
-def _second_moment(mean: Tensor, var: Tensor | None) -> Tensor:
-    return mean.square() if var is None else mean.square() + var
+def _second_moment(mean: Tensor, var: Tensor | None, dtype: torch.dtype) -> Tensor:
+    return mean.square().to(dtype) if var is None else (mean.square() + var).to(dtype)
 
 
 def _detached(value: Tensor | None) -> Tensor | None:
     return None if value is None else value.detach()
-
-
-def half_linear_map(
-    operation: Any, x: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any
-) -> Moments:
-    """`linear_map` whose variance is multiplied in bfloat16 on a GPU: a rounding of 0.4 % per factor, half the memory
-    traffic, and tensor cores. Means keep their precision."""
-    mean = parts(x)[0]
-    half = mean.is_cuda and mean.dtype == torch.float32 and not torch.is_autocast_enabled("cuda")
-    return linear_map(operation, x, weight, bias, *args, **kwargs, var_dtype=torch.bfloat16 if half else None)
 
 
 def _sum_of_maps(operation: Any, products: list[Any], bias: Any, args: Any, kwargs: Any) -> Tensor:
@@ -97,29 +82,32 @@ def _sum_of_maps(operation: Any, products: list[Any], bias: Any, args: Any, kwar
 
     (Joined convolutions have twice as many inputs as outputs, for which Inductor leaves the channels-last layout.)
     """
-    first, weight = products[0]
-    plain = operation in MERGED and (operation is F.linear or _groups(args, kwargs) == 1)
-    if plain and _one_per_output(weight):
-        rest = _sum_of_maps(operation, products[1:], bias, args, kwargs) if products[1:] else None
-        own = _shared(operation, first, weight, bias if rest is None else None, args, kwargs)
-        return own if rest is None else own + rest
-    if operation is F.linear and len(products) == 2 and first.is_cuda:
+    (first, weight), *rest = products
+    bias = None if bias is None else bias.to(first.dtype)
+    if operation is F.linear and rest and first.is_cuda and not _one_per_output(rest[0][1]):
         return F.linear(torch.cat([x for x, _ in products], -1), torch.cat([w for _, w in products], 1), bias)
-    total = operation(first, weight, bias, *args, **kwargs)
-    for x, w in products[1:]:
-        total = total + operation(x, w, None, *args, **kwargs)
+    total = _map(operation, first, weight, bias, args, kwargs)
+    for x, w in rest:
+        total = total + _map(operation, x, w, None, args, kwargs)
     return total
 
 
-def _shared(operation: Any, second: Tensor, w_var: Tensor, b_var: Any, args: Any, kwargs: Any) -> Tensor:
-    """Var w·E x² + Var b with one variance s_k per output k: s_k Σ_j E x_j², one map with ones for all k."""
+def _map(operation: Any, x: Tensor, weight: Tensor, bias: Any, args: Any, kwargs: Any) -> Tensor:
+    plain = operation in MERGED and (operation is F.linear or _groups(args, kwargs) == 1)
+    if plain and _one_per_output(weight):
+        return _shared(operation, x, weight, bias, args, kwargs)
+    return operation(x, weight, bias, *args, **kwargs)
+
+
+def _shared(operation: Any, squares: Tensor, w_var: Tensor, b_var: Any, args: Any, kwargs: Any) -> Tensor:
+    """Var w·(E x)² + Var b with one variance s_k per output k: s_k Σ_j (E x_j)², one map with ones for all k."""
     s = w_var.flatten(1)[:, 0]  # (outputs,)
     if operation is F.linear:
-        var = second.sum(-1, keepdim=True) * s
+        var = squares.sum(-1, keepdim=True) * s
         return var if b_var is None else var + b_var
     ones = w_var.new_ones(1, 1, *w_var.shape[2:])
-    channels = second.dim() - w_var.dim() + 1  # 0 for an input without a batch
-    var = operation(second.sum(channels, keepdim=True), ones, None, *args, **kwargs)
+    channels = squares.dim() - w_var.dim() + 1  # 0 for an input without a batch
+    var = operation(squares.sum(channels, keepdim=True), ones, None, *args, **kwargs)
     shape = (-1,) + (1,) * (w_var.dim() - 2)  # (outputs, 1, ...)
     var = var * s.view(shape)
     return var if b_var is None else var + b_var.view(shape)
@@ -135,11 +123,10 @@ def _groups(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 
 for _operation in LINEAR_MAPS:
-    RULES[_operation] = partial(linear_map, _operation)
-    FORMS["half"][_operation] = partial(half_linear_map, _operation)
+    rule(_operation, half=True)(partial(linear_map, _operation))
 
 
-@rule(torch.addmm, torch.Tensor.addmm)
+@rule(torch.addmm, torch.Tensor.addmm, half=True)
 def addmm(bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> Moments:
     """βb + α x·w."""
     if beta != 1 or alpha != 1:

@@ -12,7 +12,7 @@ from bayesify.moments.carrier import Moments, parts, rule
 from bayesify.moments.recompute import recomputed
 
 
-@rule(F.batch_norm)
+@rule(F.batch_norm, half=True)
 def batch_norm(
     x: Any,
     running_mean: Tensor | None,

@@ -14,14 +14,16 @@ def product(operation: Any, x: Any, y: Any) -> Moments:
     """z = Σ x·y, entries independent: Var z = Σ Var x (E y)² + ((E x)² + Var x) Var y."""
     (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
     mean = operation(x_mean, y_mean)
+    dtype = (y_var if x_var is None else x_var).dtype  # variances may come in another precision than means
     if y_var is None:
-        return Moments(mean, operation(x_var, y_mean.square()))
+        return Moments(mean, operation(x_var, y_mean.square().to(dtype)))
     if x_var is None:
-        return Moments(mean, operation(x_mean.square(), y_var))
-    return Moments(mean, operation(x_mean.square() + x_var, y_var) + operation(x_var, y_mean.square()))
+        return Moments(mean, operation(x_mean.square().to(dtype), y_var))
+    second = (x_mean.square() + x_var).to(dtype)
+    return Moments(mean, operation(second, y_var) + operation(x_var, y_mean.square().to(dtype)))
 
 
-@rule(*spelled("matmul", "bmm", "mm", "mv", "dot", "vdot", "__matmul__"), simplex=True)
+@rule(*spelled("matmul", "bmm", "mm", "mv", "dot", "vdot", "__matmul__"), simplex=True, half=True)
 def matmul(x: Any, y: Any) -> Moments:
     if isinstance(x, Simplex):
         y = y.moments() if isinstance(y, Simplex) else y
@@ -29,12 +31,12 @@ def matmul(x: Any, y: Any) -> Moments:
     return product(torch.matmul, x, y.moments() if isinstance(y, Simplex) else y)
 
 
-@rule(torch.Tensor.__rmatmul__)
+@rule(torch.Tensor.__rmatmul__, half=True)
 def rmatmul(y: Any, x: Any) -> Moments:
     return product(torch.matmul, x, y)
 
 
-@rule(*spelled("baddbmm"), simplex=True)
+@rule(*spelled("baddbmm"), simplex=True, half=True)
 def baddbmm(bias: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> Moments:
     """βb + α x·y."""
     mean, var = matmul(x, y)
@@ -78,7 +80,7 @@ def _weighted(
     if v_var is not None or dropped:
         second = a.square() + a_var
         if v_var is not None:
-            var = var + torch.matmul(second, v_var)
+            var = var + torch.matmul(second.to(v_var.dtype), v_var)
         if dropped:
             square = mean.square() if v_var is None else mean.square() + v_var
             var = var + dropped / (1 - dropped) * torch.matmul(second, square)
@@ -86,7 +88,7 @@ def _weighted(
     return offset + rows * centre, var
 
 
-@rule(torch.einsum)
+@rule(torch.einsum, half=True)
 def einsum(equation: str, *operands: Any) -> Moments:
     """One or two operands. An index summed in one operand alone is summed first: its terms share the other."""
     if len(operands) == 1 and isinstance(operands[0], list | tuple):

@@ -55,9 +55,9 @@ MOVES = (
     *("unsafe_chunk", "unsafe_split", "alias", "view_copy"),
 )
 for _operation in spelled(*MOVES):
-    RULES[_operation] = partial(moved, _operation)
+    rule(_operation, half=True)(partial(moved, _operation))
 
-RULES[torch.Tensor.unflatten] = RULES[torch.unflatten] = partial(moved, torch.unflatten)
+rule(torch.Tensor.unflatten, torch.unflatten, half=True)(partial(moved, torch.unflatten))
 
 CASTS = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cuda", "cpu", "pin_memory")
 
@@ -84,12 +84,12 @@ for _operation in spelled(*CASTS):
     rule(_operation, simplex=True)(_cast_by(_operation))
 
 
-@rule(*spelled("cat", "concat", "concatenate"))
+@rule(*spelled("cat", "concat", "concatenate"), half=True)
 def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Moments:
     return _joined(torch.cat, tensors, dim if axis is None else axis)
 
 
-@rule(*spelled("stack"))
+@rule(*spelled("stack"), half=True)
 def stack(tensors: Any, dim: int = 0) -> Moments:
     return _joined(torch.stack, tensors, dim)
 
