@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, rule, spelled
-from bayesify.moments.recompute import recomputed
+from bayesify.moments.carrier import Moments, in_dtype, rule, spelled
 from bayesify.moments.rules import activation, arithmetic, elementwise
 from bayesify.moments.rules.owen import owens_t
 
@@ -66,7 +65,7 @@ def exp(x: Moments) -> Moments:
     return Moments(mean, x.var.expm1() * mean.square())
 
 
-@rule(torch.nn.functional.gelu, form="exact")
+@rule(torch.nn.functional.gelu, form="exact", half=True)
 def gelu(x: Moments, approximate: str = "none") -> Moments:
     """E y = μΦ(h) + v q,  h = μ/√(1 + v), q = φ(h)/√(1 + v);
     E y² = μ(μE₂ + 2vqΦ(t)) + v(E₂ + 2q[aΦ(t) + bφ(t)/√(1 + b)]), E₂ = Φ(h) − 2T(h, 1/√(1 + 2v)) with Owen's T,
@@ -76,60 +75,101 @@ def gelu(x: Moments, approximate: str = "none") -> Moments:
     """
     if approximate != "none":
         return activation.gelu(x, approximate)
-    mean, var = recomputed(_gelu, x.mean, x.var)
-    return Moments(mean, var)
+    return Moments(*_Gelu.apply(x.mean, x.var))
 
 
-def _gelu(x_mean: Tensor, x_var: Tensor) -> tuple[Tensor, Tensor]:
-    wide = torch.promote_types(x_mean.dtype, torch.float32)
-    m, v = x_mean.to(wide), x_var.to(wide)
+def _gelu_moments(m: Tensor, v: Tensor, slopes: bool) -> tuple[Tensor, ...]:
+    """(E y, Var y), and with `slopes` their derivatives ∂E/∂μ = E f′, ∂E/∂v = ½E f″, ∂Var/∂μ, ∂Var/∂v (Price).
+
+    Under the density ∝ φ(x)N(x; μ, v), of mean a, variance b and mass q, the moments that appear are p_k = E x^kΦ(x),
+    p₀ = Φ(t), and E φ = ψ; they follow from each other by partial integration.
+    """
     root = (1 + v).rsqrt()
-    h, a, b = m * root, m * root.square(), v * root.square()
-    q, inner = _phi(h) * root, (1 + b).rsqrt()
-    t = a * inner
-    share = torch.special.ndtr(t)
-    cdf = torch.special.ndtr(h)
+    h, square = m * root, root.square()
+    a, b, q = m * square, v * square, _phi(h) * root
+    inner = (1 + b).rsqrt()
+    t, cdf = a * inner, torch.special.ndtr(h)
+    p0, psi = torch.special.ndtr(t), _phi(t) * inner
+    p1 = a * p0 + b * psi
     both = cdf - 2 * owens_t(h, (1 + 2 * v).rsqrt())
     mean = m * cdf + v * q
-    second = m * (m * both + 2 * v * q * share) + v * (both + 2 * q * (a * share + b * _phi(t) * inner))
+    second = m * (m * both + 2 * v * q * p0) + v * (both + 2 * q * p1)
     # the difference of two large numbers loses the small variances: there, the Taylor series
-    small = v < (1e-5 if wide == torch.float64 else 1e-2)
-    var = torch.where(small, _gelu_series(m, v), second - mean.square()).clamp_min(0)
-    return mean.to(x_mean.dtype), var.to(x_var.dtype)
+    small = v < (1e-5 if v.dtype == torch.float64 else 1e-2)
+    series, *series_slopes = _gelu_series(m, v)
+    var = torch.where(small, series, second - mean.square()).clamp_min(0)
+    if not slopes:
+        return mean, var
+    by_mean, by_var = cdf + a * q, 0.5 * q * (2 - b - a.square())
+    a1 = a * inner.square()
+    p2 = a * p1 + b * (p0 + a1 * psi)
+    squares = psi * (a1.square() + b * inner.square())  # E x²φ
+    p3 = a * p2 + b * (2 * p1 + squares)
+    var_by_mean = 2 * (m * both + q * (2 * v * p0 + p2) - mean * by_mean)
+    var_by_var = both + q * (4 * p1 + squares - p3) - 2 * mean * by_var
+    chosen = (torch.where(small, s, f) for s, f in zip(series_slopes, (var_by_mean, var_by_var), strict=True))
+    return mean, var, by_mean, by_var, *chosen
 
 
-def _gelu_series(m: Tensor, v: Tensor) -> Tensor:
-    """Var f(x) = f′²v + (½f″² + f′f‴)v² + O(v³), with f″ = φ(2 − x²), f‴ = φx(x² − 4)."""
-    phi = _phi(m)
+def _gelu_series(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Var f(x) = f′²v + (½f″² + f′f‴)v² + O(v³) and its derivatives, with f″ = φ(2 − x²), f‴ = φx(x² − 4)."""
+    phi, square = _phi(m), m.square()
     first = torch.special.ndtr(m) + m * phi
-    second, third = phi * (2 - m.square()), phi * m * (m.square() - 4)
-    return v * (first.square() + v * (0.5 * second.square() + first * third))
+    second, third, fourth = phi * (2 - square), phi * m * (square - 4), phi * (square * (7 - square) - 4)
+    curved = v * (0.5 * second.square() + first * third)
+    by_mean = v * (2 * first * second + v * (2 * second * third + first * fourth))
+    return v * (first.square() + curved), by_mean, first.square() + 2 * curved
+
+
+class _Gelu(torch.autograd.Function):
+    """`_gelu_moments` with gradients, computed in backward from the inputs alone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+        y_mean, y_var = _gelu_moments(*_wide(mean, var), slopes=False)
+        return in_dtype(y_mean, mean.dtype), in_dtype(y_var, var.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, by_mean: Tensor, by_var: Tensor) -> tuple[Tensor, Tensor]:
+        mean, var = ctx.saved_tensors
+        _, _, *slopes = _gelu_moments(*_wide(mean, var), slopes=True)
+        grad_mean, grad_var = (
+            torch.addcmul(var_slope * by_var, mean_slope, by_mean)
+            for mean_slope, var_slope in zip(slopes[:2], slopes[2:], strict=True)
+        )
+        return grad_mean.to(mean.dtype), grad_var.to(var.dtype)
+
+
+def _wide(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
+    wide = torch.promote_types(mean.dtype, torch.float32)
+    return mean.to(wide), var.to(wide)
 
 
 def _relu(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of relu x. Compiled code has a form of its own: torch 2.11 loses the gradient of a compiled
-    autograd.Function that computes in place, without a word."""
-    if not torch.compiler.is_compiling():
-        return _Relu.apply(mean, var)[:2]
-    with torch.no_grad():
-        y_mean, y_var, share, slope = _relu_moments(mean, var)
-        mean_by_var, var_by_mean, var_by_var = _relu_slopes(y_mean, share, slope)
-    step, var_step = mean - mean.detach(), var - var.detach()  # zeros, through which the gradients flow
-    y_mean = y_mean + share * step + mean_by_var * var_step
-    return y_mean.to(mean.dtype), (y_var + var_by_mean * step + var_by_var * var_step).to(var.dtype)
+    """Mean and variance of relu x."""
+    return _Relu.apply(mean, var)[:2]
 
 
 def _relu_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(E relu x, Var relu x, Φ, φ/σ), with u = φ + αΦ:  E = σu,  Var = v(Φ + u(α − u))."""
+    """(E relu x, Var relu x, Φ, φ/σ), with u = φ + αΦ:  E = σu,  Var = v(Φ + u(α − u)).
+
+    The last operation of each is not in place: torch 2.11 would lose the compiled gradient, without a word.
+    """
     wide = torch.promote_types(mean.dtype, torch.float32)
     v = var.to(wide)
     std = v.clamp_min(VAR_FLOOR).sqrt_()
     alpha = (mean.to(wide) / std).clamp_min_(-FAR)
-    share = (alpha * -math.sqrt(0.5)).erfc_().mul_(0.5)
+    share = 0.5 * (alpha * -math.sqrt(0.5)).erfc_()
     phi = alpha.square().clamp_max_(FAR**2).mul_(-0.5).exp_().mul_(1 / math.sqrt(2 * math.pi))
     u = torch.addcmul(phi, alpha, share)
-    y_var = alpha.sub_(u).mul_(u).add_(share).clamp_min_(0).mul_(v)
-    return u.mul_(std), y_var, share, phi.div_(std)
+    y_var = alpha.sub_(u).mul_(u).add_(share).clamp_min_(0) * v
+    return u * std, y_var, share, phi / std
 
 
 def _relu_slopes(y_mean: Tensor, share: Tensor, slope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -149,7 +189,7 @@ class _Relu(torch.autograd.Function):
         y_mean, y_var, share, slope = _relu_moments(mean, var)
         if mean.device.type in SMALL_ON and share.dtype == torch.float32:
             share, slope = share.half(), slope.bfloat16()
-        return y_mean.to(mean.dtype), y_var.to(var.dtype), share, slope
+        return in_dtype(y_mean, mean.dtype), in_dtype(y_var, var.dtype), share, slope
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
