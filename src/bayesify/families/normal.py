@@ -27,6 +27,10 @@ class Normal(LocationScale):
     gaussian = True
     symmetric = True
 
+    @property
+    def variance(self) -> Tensor:
+        return (2 * self.log_scale).exp()
+
     def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
         return standard_normal((*sample_shape, *self.shape), self.loc, generator)
 

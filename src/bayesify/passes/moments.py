@@ -48,8 +48,14 @@ def call_with_moments(
 
 
 def _called(net: nn.Module, slots: Slots, values: Any, args: Any, kwargs: Any) -> Any:
+    def outside(names: list[str]) -> Any:
+        with (
+            torch._C.DisableTorchFunction()
+        ):  # the mode has nothing to do with the KL and the weights' moments
+            return values(names)
+
     with CarrierMode():
-        output = call_with(net, slots, values, args, kwargs)
+        output = call_with(net, slots, outside, args, kwargs)
     return pytree.tree_map(unwrap, output)
 
 
