@@ -220,27 +220,3 @@ def test_weighted_squares_in_compiled_code_take_one_operator() -> None:
     found = torch.autograd.grad(compiled(*tensors), tensors)
     for a, b in zip(found, torch.autograd.grad(weighted_squares(tensors, weights), tensors), strict=True):
         torch.testing.assert_close(a, b)
-
-
-def test_gradients_of_carried_tensors_in_compiled_code_are_those_of_eager_code() -> None:
-    """Vectors, matrices and convolutions of two types; the latter's gradients come in the order of the parameters."""
-    torch._dynamo.reset()
-    shapes = [(4,), (4, 3, 2, 2), (3, 4), (2, 4, 3, 3), (2, 4, 1, 1)]
-    types = [torch.float32, torch.float32, torch.float32, torch.float32, torch.float64]
-    tensors = [torch.randn(s, dtype=t, requires_grad=True) for s, t in zip(shapes, types, strict=True)]
-    weights = [0.5, 2.0, 0.5, 1.0, 3.0]
-
-    def function(*tensors: torch.Tensor) -> torch.Tensor:
-        total, again = carry_squares(tensors, weights)
-        for w in again:
-            w = w.to(memory_format=torch.channels_last) if w.dim() == 4 else w
-            total = total + w.sin().sum()
-        return total
-
-    for backend in ("aot_eager", "inductor"):
-        found = torch.autograd.grad(
-            torch.compile(function, fullgraph=True, backend=backend)(*tensors), tensors
-        )
-        for a, b in zip(found, torch.autograd.grad(function(*tensors), tensors), strict=True):
-            torch.testing.assert_close(a, b)
-            assert a.is_contiguous()

@@ -98,31 +98,9 @@ class _CarrySquares(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *grads: Tensor) -> tuple[Any, ...]:
-        weights, tensors = ctx.weights, ctx.saved_tensors
-        row = _reordered(tensors) if torch.compiler.is_compiling() else []
-        rest = [i for i in range(len(tensors)) if i not in row]
-        result: dict[int, Tensor] = {}
-        if rest:
-            own = _gradients([weights[i] for i in rest], [tensors[i] for i in rest], grad)
-            torch._foreach_add_(own, [grads[i] for i in rest])
-            result |= dict(zip(rest, own, strict=True))
-        if row:
-            sums = [grads[i] + 2 * weights[i] * grad * tensors[i] for i in row]
-            result |= dict(zip(row, _in_a_row(sums), strict=True))
-        return (None, *(result[i] for i in range(len(tensors))))
-
-
-def _reordered(tensors: Sequence[Tensor]) -> list[int]:
-    """Convolution weights, of one type: on a GPU the compiler has them and their gradients in channels-last order."""
-    places = [i for i, w in enumerate(tensors) if w.dim() > 3]
-    return [i for i in places if tensors[i].dtype == tensors[places[0]].dtype]
-
-
-def _in_a_row(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors as views of one row, which is in the order of their parameters: the kernel that computes them also
-    reorders. Else autograd copies each gradient whose order is not that of its parameter."""
-    parts = torch.cat([t.reshape(-1) for t in tensors]).split([t.numel() for t in tensors])
-    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
+        own = _gradients(ctx.weights, ctx.saved_tensors, grad)
+        torch._foreach_add_(own, grads)
+        return (None, *own)
 
 
 def _groups(weights: Sequence[float]) -> dict[float, list[int]]:
