@@ -17,7 +17,6 @@ that is printed beside it.
 
 import argparse
 import copy
-import gc
 import time
 from collections.abc import Callable
 
@@ -29,7 +28,7 @@ import bayesify as bf
 from bayesify.divergences import kl_all
 from bayesify.nets import make
 from steps import captured
-from timing import table
+from timing import free, table
 
 NETS = ["resnet18", "densenet121", "vgg16", "unet3d_encoder"]
 METHODS = ["direct", "accumulation", "repar"]
@@ -76,7 +75,7 @@ class Bench:
     def cell(self, method: str, num_draws: int) -> Cell | str:
         """Seconds and megabytes of one step, or why there are none."""
         passes = num_draws if method == "accumulation" else 1
-        self.free()
+        free(self.a.device)
         try:
             run = self.step(method, num_draws)
             if self.a.compile and method == "repar" and self.a.device == "cuda":
@@ -92,7 +91,7 @@ class Bench:
         except torch.cuda.OutOfMemoryError:
             return "out of memory"
         finally:
-            self.free()
+            free(self.a.device)
         return best * passes / affordable, memory, "" if affordable == passes else "~"
 
     def stored(self, method: str, num_draws: int) -> float:
@@ -118,7 +117,7 @@ class Bench:
         value_and_gradient()
         repeats = max(3, min(50, int(self.a.budget / 2 / self.seconds(value_and_gradient))))
         times = sorted(self.seconds(value_and_gradient) for _ in range(repeats))
-        self.free()
+        free(self.a.device)
         return times[len(times) // 2]
 
     def plain_seconds(self) -> float:
@@ -163,7 +162,7 @@ class Bench:
         except torch.cuda.OutOfMemoryError:
             return False
         finally:
-            self.free()
+            free(self.a.device)
         return True
 
     def seconds(self, function: Callable[[], object]) -> float:
@@ -183,13 +182,6 @@ class Bench:
 
     def peak(self) -> float:
         return torch.cuda.max_memory_allocated() / 2**20
-
-    def free(self) -> None:
-        """What earlier cells left on the device: the peak is the whole device's."""
-        torch._dynamo.reset()
-        gc.collect()
-        if self.a.device == "cuda":
-            torch.cuda.empty_cache()
 
 
 def report(name: str, a: argparse.Namespace) -> None:

@@ -14,7 +14,6 @@ processor beside it does). For predictions, compiled and graphs are both predict
 
 import argparse
 import copy
-import gc
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,7 +28,7 @@ from bayesify.nets import make
 from bayesify.posteriors import Call
 from bayesify.prediction import _chunk, at_once
 from bayesify.predictive import Statistics, statistics
-from timing import Timing, measure, table
+from timing import Timing, free, measure, table
 
 METHODS: dict[str, Callable[[], Method]] = {
     "mc_vi, draw": lambda: bf.MonteCarloVI(),
@@ -66,7 +65,7 @@ def training_step(
     """One mode of one module. What earlier ones left on the device is freed first: memory is the whole peak."""
     called = in_mode(module, mode)
     module.zero_grad(set_to_none=True)
-    gc.collect()
+    free(a.device)
     cuda = a.device == "cuda"
     optimizer = torch.optim.Adam(module.parameters(), lr=1e-4, fused=cuda, capturable=mode == "captured")
 

@@ -1,5 +1,6 @@
 """Timing on CPU and GPU: median of several blocks, device synchronised, memory at its peak; tables and records."""
 
+import gc
 import json
 import statistics
 import time
@@ -39,6 +40,15 @@ def measure(function: Callable[[], object], device: str, budget: float = 1.5) ->
         blocks.append((time.perf_counter() - start) / calls)
     peak = torch.cuda.max_memory_allocated() / 2**20 if cuda else 0.0
     return Timing(statistics.median(blocks), peak)
+
+
+def free(device: str) -> None:
+    """Let go of what earlier runs left on the device: a peak is that of the whole device."""
+    torch._dynamo.reset()
+    gc.collect()
+    if device.startswith("cuda"):
+        torch._C._cuda_clearCublasWorkspaces()  # 32 MB for each stream that ever multiplied
+        torch.cuda.empty_cache()
 
 
 def table(title: str, rows: list[list[str]], header: list[str]) -> None:
