@@ -25,6 +25,7 @@ METHODS = {
     "emp": lambda: bf.EnsemblePatching(),
     "ecmp": lambda: bf.EnsemblePatching(assignment="element"),
     "emp, per example": lambda: bf.EnsemblePatching(per_example=True),
+    "emp, output layer": lambda: bf.EnsemblePatching(where=bf.where.output),  # what lies before runs once
     "dropout": lambda: bf.EnsemblePatching(assignment="dropout"),
 }
 

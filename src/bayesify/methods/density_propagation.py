@@ -36,7 +36,7 @@ class DensityPropagation(Method):
     variance:     one per "weight"; one per "row" (first dimension: output unit or channel); or "layer", α·mean²
     residual:     sums x + F(x): "sum" of both variances, or with the "cross" term 2 Cov(x, F(x)), which takes a
                   backward pass for each number of the sum: for small networks, not compiled
-    half_variance: on a GPU, carry and multiply variances in bfloat16: off by 1 % at most, faster, less memory; means
+    half_variance: on a GPU, carry and multiply variances in bfloat16: off by 1 % or less as a rule; means
                   keep their precision
     init_std:     starting std as a fraction of each tensor's root mean square
     """
