@@ -12,6 +12,7 @@ from bayesify.report.figures.style import (
     GRID,
     INK,
     MUTED,
+    PAPER,
     labelled,
     lines,
     new,
@@ -39,7 +40,14 @@ def reliability(
     upper.bar(left[used], high - low, width, low, align="edge", color=colours, alpha=0.75, linewidth=0)
     upper.set_xlim(0, 1)
     upper.set_ylim(0, 1)
-    upper.text(0.05, 0.9, f"ECE {100 * ece:.1f} %\n{bins} bins", color=INK, fontsize=9, va="top")
+    behind = {
+        "facecolor": PAPER,
+        "edgecolor": "none",
+        "alpha": 0.85,
+        "pad": 2,
+    }  # a bar may lie below the words
+    text = f"ECE {100 * ece:.1f} %\n{bins} bins"
+    upper.text(0.05, 0.9, text, color=INK, fontsize=9, va="top", bbox=behind)
     labelled(upper, "", "accuracy", title)
     lower.bar(
         left, size / max(size.sum(), 1), width, align="edge", color=GRID, edgecolor=MUTED, linewidth=0.5
