@@ -49,8 +49,7 @@ def predict(
     if compile and generator is not None:
         raise ValueError("compile=True cannot take a generator: seed with torch.manual_seed instead")
     accumulator = Accumulator(model.likelihood, keep_samples)
-    members = len(model.posterior.nets(model.net))
-    each = 1 if model.posterior.deterministic else -(-num_draws // members)
+    members, each = shares(model, num_draws)
     for member in range(members):
         if compile and _is_one_graph(model, call, each, batched):
             result = _compiled(model, member, each, keep_samples)(call.args, dict(call.kwargs), None)
@@ -59,6 +58,12 @@ def predict(
         for chunk in joined(outputs(model, call, member, each, batched, compile)):
             accumulator.add(chunk)
     return accumulator.result()
+
+
+def shares(model: Any, num_draws: int) -> tuple[int, int]:
+    """Members of the posterior, and the draws of each when `num_draws` are asked for: one where nothing is random."""
+    members = len(model.posterior.nets(model.net))
+    return members, 1 if model.posterior.deterministic else -(-num_draws // members)
 
 
 def joined(chunks: Iterable[Any]) -> Iterable[Any]:

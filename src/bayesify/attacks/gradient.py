@@ -14,6 +14,7 @@ from bayesify.likelihoods import Likelihood, likelihood
 from bayesify.module import BayesianModule
 from bayesify.moments import Gaussian, Moments
 from bayesify.posteriors import Call
+from bayesify.prediction import shares
 
 AVERAGES = ("loss", "probs")
 
@@ -53,8 +54,7 @@ def outputs(model: nn.Module, x: Tensor, num_draws: int, generator: Generator | 
         yield model(x)
         return
     posterior, net = model.posterior, model.net
-    members = len(posterior.nets(net))
-    each = 1 if posterior.deterministic else -(-num_draws // members)
+    members, each = shares(model, num_draws)
     call = Call(*as_arguments(x, {}), generator)
     with model._locked():
         for member in range(members):

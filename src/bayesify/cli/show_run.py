@@ -6,7 +6,7 @@ from rich.console import Group
 
 from bayesify.cli.dry_run import options_line
 from bayesify.cli.run import Run
-from bayesify.cli.terminal import facts_table, metrics_table, number, output, rows_table
+from bayesify.cli.terminal import counted, facts_table, metrics_table, number, output, rows_table
 
 
 def show_run(folder: Path) -> None:
@@ -24,7 +24,7 @@ def show_run(folder: Path) -> None:
     if summary is None:
         console.print(f"Not finished; go on with: bayesify train --resume --folder {folder}")
         return
-    caption = f"{summary['num_draws']} draws, {summary['seconds']:.1f} s of training"
+    caption = f"{counted(summary['num_draws'], 'draw')}, {summary['seconds']:.1f} s of training"
     console.print(metrics_table("Test (summary.json)", summary["test"], caption))
     for text in summary["notes"]:
         console.print(f"note: {text}", markup=False)

@@ -23,6 +23,7 @@ from bayesify.engine import fit_members
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.randomness import seed_everything
 from bayesify.methods import DeepEnsemble, Method
+from bayesify.prediction import shares
 
 EXAMPLES = 8  # of the batch that is tried before anything is written
 
@@ -190,13 +191,15 @@ def _finish(prepared: Prepared, folder: Path, history: bf.History) -> None:
     """Test the model that was written, and write the summary."""
     run, o = Run.at(folder), prepared.settings.train
     loader = run.loader(prepared.data.test, None, prepared.device)
-    test = evaluate(run.model("last", prepared.device), loader, run.normalisation, o.val_draws)
+    model = run.model("last", prepared.device)
+    test = evaluate(model, loader, run.normalisation, o.val_draws)
+    members, each = shares(model, o.val_draws)
     counts = prepared.model.summary()
     apart = o.members_in_parallel
     num_epochs = max(history.column("epoch")) if apart else len(history)
     summary = {
         "test": test,
-        "num_draws": o.val_draws,
+        "num_draws": members * each,
         "units": "original",
         "parameters": {
             "network": counts.num_parameters,
@@ -211,5 +214,6 @@ def _finish(prepared: Prepared, folder: Path, history: bf.History) -> None:
     write_json(folder / SUMMARY, summary)
     epochs = counted(num_epochs, "epoch")
     title = f"Test after {epochs}: {prepared.settings.method['name']} on {prepared.data.name}"
-    caption = f"{o.val_draws} draws, {summary['seconds']:.1f} s of training; saved in {folder}"
+    draws = counted(members * each, "draw")
+    caption = f"{draws}, {summary['seconds']:.1f} s of training; saved in {folder}"
     output().print(metrics_table(title, test, caption))
