@@ -30,7 +30,7 @@ class MomentumSampler(Sampler):
     fused:      one Triton kernel for the whole update; None: where it can be had (CUDA, float32, "fused")
     capturable: steps may be captured in a CUDA graph, after a first one outside of it. Settings are then constants of
                 the graph, but for an lr that is a tensor on the device. Replays pass by the hooks of the optimiser:
-                call `model.posterior.after_step()` after each, which keeps draws at their times
+                call `model.posterior.after_step()` after each, or every stored draw takes the place of the last
     """
 
     #: the operators of one step, from left to right, see `splitting`; an own order for every integrator
