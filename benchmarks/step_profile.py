@@ -1,10 +1,10 @@
 """Where the time of a training step goes on a GPU: its kernels by name, beside the plain network's.
 
-    python benchmarks/step_profile.py --methods "mc_vi, draw" vdp
+    python benchmarks/step_profile.py --methods "mc_vi, draw" vdp emp
     python benchmarks/step_profile.py --net vit_s16 --size 224 --batch 64 --methods vdp --top 20
 
 Kernels are summed over a step of the compiled network (Inductor) and its optimiser; "busy" is their sum, without the
-gaps between them. The options are those of steps.py.
+gaps between them. Methods are those of steps.py and patching.py.
 """
 
 import argparse
@@ -17,10 +17,12 @@ import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
 import bayesify as bf
+import patching
+import steps
 from bayesify.nets import make
-from steps import METHODS, in_mode
 from timing import table
 
+METHODS = {**steps.METHODS, **patching.METHODS}
 STEPS = 5
 
 
@@ -78,7 +80,7 @@ def main() -> None:
         module = copy.deepcopy(net)
         if name != "plain":
             module = bf.bayesify(module, METHODS[name](), num_data=50_000)
-        called = in_mode(module, a.mode)
+        called = steps.in_mode(module, a.mode)
         optimizer = torch.optim.Adam(module.parameters(), lr=1e-4, fused=True)
 
         def step(called=called, optimizer=optimizer, plain=name == "plain") -> None:
