@@ -1,6 +1,7 @@
 """bf.inference_modes: the three ways to predict with random weights, side by side (paper 5, Section 3)."""
 
 import copy
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch import Generator
 
 from bayesify.evaluation import evaluate
-from bayesify.methods import Point
+from bayesify.methods import DeepEnsemble, Point
 from bayesify.module import BayesianModule, bayesify
 
 MODES = ("deterministic", "stochastic", "ensemble")
@@ -19,7 +20,7 @@ def inference_modes(
 ) -> dict[str, dict[str, float]]:
     """Metrics of `bf.evaluate` in each mode; batch norm uses its running statistics in all of them.
 
-    deterministic  the network at the mean of its weights (3)
+    deterministic  the network at the mean of its weights (3); in a deep ensemble every member at its own
     stochastic     one draw (2) with K = 1
     ensemble       the average over `num_draws` draws (2)
 
@@ -39,8 +40,15 @@ def inference_modes(
 
 
 def mean_model(model: BayesianModule) -> BayesianModule:
-    """The network at the posterior mean, as a model that predicts."""
+    """The network at the posterior mean, every member of an ensemble at its own, as a model that predicts."""
+    count = len(model.posterior.nets(model.net))
     with torch.no_grad():
-        net = model.mean_net().requires_grad_(False)
+        nets = [model.mean_net()] if count == 1 else [model.member(i) for i in range(count)]
         likelihood = copy.deepcopy(model.likelihood)
-    return bayesify(net, Point(), likelihood, output=model.output)
+    method = Point() if count == 1 else DeepEnsemble(Point(), count)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the members are overwritten: how they started does not matter
+        mean = bayesify(nets[0], method, likelihood, output=model.output).requires_grad_(False)
+    for made, net in zip(mean.posterior.nets(mean.net), nets, strict=True):
+        made.load_state_dict(net.state_dict())
+    return mean

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bayesify.diagnostics.phase_transition import EDGES, LOG_KAPPA_0, Row
+from bayesify.diagnostics.phase_transition import EDGES, LOG_KAPPA_0, Row, epoch_of_transition
 
 
 def accuracy_figure(rows: Sequence[Row]) -> Any:
@@ -21,20 +21,26 @@ def accuracy_figure(rows: Sequence[Row]) -> Any:
 def kappa_figure(rows: Sequence[Row], name: str, epochs: Sequence[int] | None = None) -> Any:
     """Histograms of log₁₀ κ of one weight before, during and after the transition (Fig. 3).
 
-    epochs: which to show; without it the first, the middle and the last that were measured.
+    epochs: which to show; without it, of those that were measured, the first, the one of the transition (without a
+            transition the middle one) and the last.
     """
     measured = [row for row in rows if name in row.histogram]
     if not measured:
         raise ValueError(f"name={name!r}: κ was not recorded for it; give PhaseRecorder a kappa_loader")
     if epochs is None:
-        epochs = sorted({measured[i].epoch for i in (0, len(measured) // 2, -1)})
+        at = epoch_of_transition(rows)
+        passed = [row for row in measured if at is not None and row.epoch >= at]
+        during = passed[0] if passed else measured[len(measured) // 2]
+        epochs = [measured[0].epoch, during.epoch, measured[-1].epoch]
     figure, axes = _figure()
-    for row in measured:
-        if row.epoch in epochs:
-            axes.stairs(row.histogram[name], EDGES, fill=True, alpha=0.4, label=f"epoch {row.epoch}")
+    shown = [row for row in measured if row.epoch in epochs]
+    for row in shown:
+        axes.stairs(row.histogram[name], EDGES, fill=True, alpha=0.4, label=f"epoch {row.epoch}")
     axes.axvline(LOG_KAPPA_0, color="red", label="threshold")
-    axes.set(xlabel="log₁₀ κ", ylabel="weights", yscale="log")
-    axes.legend()
+    filled = [i for i in range(len(EDGES) - 1) if any(row.histogram[name][i] for row in shown)]
+    limits = (EDGES[filled[0]] - 0.5, max(EDGES[filled[-1] + 1], LOG_KAPPA_0) + 0.5) if filled else None
+    axes.set(xlabel="log₁₀ κ", ylabel="weights", yscale="log", xlim=limits)
+    axes.legend(loc="upper left")
     return figure
 
 
@@ -54,7 +60,8 @@ def above_figure(rows: Sequence[Row], name: str) -> Any:
         label="weights above the threshold",
     )
     right.set_ylabel("weights with κ > κ₀")
-    figure.legend()
+    right.set_ylim(bottom=0)
+    figure.legend(loc="outside upper center", ncols=2)
     return figure
 
 
@@ -63,17 +70,21 @@ def sparsity_figure(curves: Mapping[str, Sequence[Any]], full: float | None = No
 
     curves: what `compress.sparsity_curve` returned, by label ("zero", "mean"); full: accuracy of the whole ensemble.
     """
+    if not curves:
+        raise ValueError("curves is empty: give it what compress.sparsity_curve returned, by label")
     figure, axes = _figure()
     right = axes.twinx()
     for label, points in curves.items():
         thresholds = [point.threshold for point in points]
         axes.plot(thresholds, [point.accuracy for point in points], label=f"accuracy, rest set to {label}")
-        right.plot(thresholds, [point.compression for point in points], "--", label=f"compression, {label}")
+    right.plot(
+        thresholds, [point.compression for point in points], "--", color="grey", label="weights / kept"
+    )
     if full is not None:
         axes.axhline(full, color="red", label="full ensemble")
     axes.set(xlabel="threshold of κ", ylabel="accuracy", xscale="log")
     right.set(ylabel="weights / kept weights", yscale="log")
-    axes.legend()
+    figure.legend(loc="outside upper center", ncols=2)
     return figure
 
 

@@ -5,7 +5,7 @@ In a plain loop call `recorder.record(model, epoch)` after every epoch; `bf.fit(
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -112,11 +112,7 @@ class PhaseRecorder:
 
     def transition(self, chance: float = 0.1) -> PhaseTransition:
         """Name the epoch and the layers. chance: the accuracy of guessing."""
-        epoch = None
-        for row in reversed(self.rows):
-            if not _fallen(row.deterministic, row.ensemble, chance):
-                break
-            epoch = row.epoch
+        epoch = epoch_of_transition(self.rows, chance)
         if epoch is None:
             return PhaseTransition(None, ())
         last = next((row for row in reversed(self.rows) if row.without_noise), None)
@@ -130,6 +126,16 @@ class PhaseRecorder:
 
 def _write(text: str, path: Path) -> None:
     path.write_text(text)
+
+
+def epoch_of_transition(rows: Sequence[Row], chance: float = 0.1) -> int | None:
+    """The first epoch from which on the means alone have lost what the ensemble predicts."""
+    epoch = None
+    for row in reversed(rows):
+        if not _fallen(row.deterministic, row.ensemble, chance):
+            break
+        epoch = row.epoch
+    return epoch
 
 
 def _fallen(accuracy: float, ensemble: float, chance: float) -> bool:
