@@ -50,6 +50,9 @@ class Run:
 
     def __init__(self, a: argparse.Namespace) -> None:
         self.a, data = a, load("cifar10", a.data_root)
+        self.cuda = a.device.startswith(
+            "cuda"
+        )  # fused optimisers there: others wait for the device at every step
         train, test = (
             part if count is None else part.take(torch.arange(count))
             for part, count in ((data.train, a.num_train), (data.test, a.num_test))
@@ -69,7 +72,7 @@ class Run:
 
     def fit(self, model: bf.BayesianModule, **options: Any) -> Record:
         start = time.perf_counter()
-        accelerator = "cuda" if self.a.device.startswith("cuda") else "cpu"
+        accelerator = "cuda" if self.cuda else "cpu"
         common = {"epochs": self.a.epochs, "seed": self.a.seed, "progress": False}
         history = bf.fit(model, self.train, accelerator=accelerator, **common, **options)
         seconds = time.perf_counter() - start
@@ -114,13 +117,13 @@ def curve(probs: Tensor, target: Tensor) -> Record:
 
 
 def sgd(r: Run) -> Record:
-    optimizer = partial(torch.optim.SGD, lr=r.a.lr, momentum=0.9)
+    optimizer = partial(torch.optim.SGD, lr=r.a.lr, momentum=0.9, fused=r.cuda)
     model = r.model("resnetpp20", bf.Point(prior="weight_norm"))
     return r.fit(model, optimizer=optimizer, schedule="cosine")
 
 
 def sgd_bn(r: Run) -> Record:
-    optimizer = partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=5e-4)
+    optimizer = partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=5e-4, fused=r.cuda)
     return r.fit(r.model("resnet20", bf.Point()), optimizer=optimizer, schedule="cosine")
 
 
