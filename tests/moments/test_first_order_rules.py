@@ -167,17 +167,23 @@ def test_rules_do_not_depend_on_the_shape(sizes: list[int], seed: int) -> None:
         assert_same(propagate(function, x), by_jacobian(function, x))
 
 
-def test_the_simple_form_of_layer_norm_only_scales() -> None:
-    x, gain = random_moments(3, 8), torch.rand(8).double()
-    result = propagate(lambda t: F.layer_norm(t, (8,), gain), x, forms=("simple", ""))
+@pytest.mark.parametrize("norm", ["layer", "group", "instance"])
+def test_the_simple_form_of_a_norm_only_scales(norm: str) -> None:
+    x, gain, gains = random_moments(3, 2, 8), torch.rand(8).double(), torch.rand(2).double()
+    function, factor = {
+        "layer": (lambda t: F.layer_norm(t, (8,), gain), gain),
+        "group": (lambda t: F.group_norm(t, 2, gains), gains[:, None]),
+        "instance": (lambda t: F.instance_norm(t, weight=gains), gains[:, None]),
+    }[norm]
+    result = propagate(function, x, forms=("simple", ""))
     v = x.mean.var(-1, correction=0, keepdim=True)
-    torch.testing.assert_close(result.var, gain.square() * x.var / (v + 1e-5))
-    full = propagate(lambda t: F.layer_norm(t, (8,), gain), x)
+    torch.testing.assert_close(result.var, factor.square() * x.var / (v + 1e-5))
+    full = propagate(function, x)
     assert torch.equal(result.mean, full.mean) and not torch.allclose(result.var, full.var, rtol=0.05)
 
 
 @pytest.mark.parametrize("var", [0.01, 0.5, 2.0])
-@pytest.mark.parametrize("norm", ["layer", "rms", "group"])
+@pytest.mark.parametrize("norm", ["layer", "rms", "group", "instance"])
 def test_the_total_form_of_a_norm_stays_right_for_large_variances(norm: str, var: float) -> None:
     """Against Monte Carlo within 5 %, the error of 4000 draws (2 %) included; the full form, which divides by the
     means alone, is off by more than the variance itself at var = 2."""
@@ -185,8 +191,9 @@ def test_the_total_form_of_a_norm_stays_right_for_large_variances(norm: str, var
         "layer": lambda t: F.layer_norm(t, (64,)),
         "rms": lambda t: F.rms_norm(t, (64,)),
         "group": lambda t: F.group_norm(t.unflatten(-1, (4, 32)), 2).flatten(-2),
+        "instance": lambda t: F.instance_norm(t.unflatten(-1, (2, 64))).flatten(-2),
     }[norm]
-    x = random_moments(5, 128 if norm == "group" else 64, var=var)
+    x = random_moments(5, 128 if norm in ("group", "instance") else 64, var=var)
     draws = function((x.mean + x.var.sqrt() * torch.randn(4000, *x.mean.shape).double()).flatten(0, 1))
     draws = draws.unflatten(0, (4000, 5))
     total, full = propagate(function, x, forms=("total", "")), propagate(function, x)

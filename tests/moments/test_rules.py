@@ -11,6 +11,7 @@ from propagation import draws_of as draw
 from torch import Tensor, nn
 
 import bayesify as bf
+from bayesify.moments.carrier import TAKES_HALF, find
 
 NUM_DRAWS = 20_000
 
@@ -272,6 +273,20 @@ def test_a_registered_rule_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     result = propagate(torch.tan, x)
     assert torch.equal(result.mean, x.mean.tan())
     assert torch.equal(result.var, x.var)
+
+
+def test_a_rule_of_several_forms_is_told_which_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for form in ("", "total", "simple"):
+        monkeypatch.setitem(bf.moments.FORMS[form], torch.tan, None)
+
+    @bf.moments.rule(torch.tan, form=("total", ""), half=True)
+    def rule(x: bf.Moments, *, form: str) -> bf.Moments:
+        return bf.Moments(x.mean, x.var + len(form))
+
+    x = random_moments(3)
+    for form, added in (("", 0), ("total", 5), ("simple", 0)):
+        assert torch.equal(propagate(torch.tan, x, forms=(form, "")).var, x.var + added)
+        assert find(torch.tan, (form, "")) in TAKES_HALF
 
 
 def test_a_random_value_written_into_a_plain_tensor_is_refused() -> None:

@@ -31,8 +31,8 @@ class DensityPropagation(Method):
                   paper's cross-entropy), where nothing but the KL holds the last layer's variances
     var_floor:    added to the variance of class probabilities by "gaussian"; it sets where that loss is smallest
     activation:   "exact" moments of relu, leaky relu, abs, gelu, square and exp; "first_order" for all
-    norm:         layer, group and RMS norm: first order, divided by the "total" of both moments, which stays right
-                  for large variances; "full" first order around the means; or a "simple" scaling
+    norm:         layer, group, instance and RMS norm: first order, divided by the "total" of both moments, which stays
+                  right for large variances; "full" first order around the means; or a "simple" scaling
     variance:     one per "weight"; one per "row" (first dimension: output unit or channel); or "layer", α·mean²
     residual:     sums x + F(x): "sum" of both variances, or with the "cross" term 2 Cov(x, F(x)), which takes a
                   backward pass for each number of the sum: for small networks, not compiled

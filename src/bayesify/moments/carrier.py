@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -77,12 +78,16 @@ HALF_ON = ("cuda",)  # devices where the form "half" changes anything
 
 
 def rule(
-    *operations: Any, form: str = "", simplex: bool = False, half: bool = False, composite: bool = False
+    *operations: Any,
+    form: str | tuple[str, ...] = "",
+    simplex: bool = False,
+    half: bool = False,
+    composite: bool = False,
 ) -> Callable[[Callable], Callable]:
     """Register how `operations` act on moments.
 
     The function gets the operation's own arguments, with a `Moments` wherever a random tensor stood,
-    and returns `Moments` (or a list or tuple of them).
+    and returns `Moments` (or a list or tuple of them). With several forms it is told which one as `form=`.
 
     >>> @rule(torch.neg, torch.Tensor.neg)
     ... def negative(x):
@@ -90,22 +95,21 @@ def rule(
     """
 
     def register(function: Callable) -> Callable:
+        by_form = {form: function} if isinstance(form, str) else {f: partial(function, form=f) for f in form}
         for operation in operations:
-            if not form:  # a new rule for all forms replaces the special ones
+            if "" in by_form:  # a new rule for all forms replaces the special ones
                 for special in ("exact", "total", "simple", "half", "cross"):
                     FORMS[special].pop(operation, None)
-            FORMS[form][operation] = function
+            for each, known in by_form.items():
+                FORMS[each][operation] = known
             name = getattr(operation, "__name__", "")
             if name.startswith("__i") or (name.endswith("_") and not name.endswith("__")):
                 INPLACE.add(operation)
             elif inspect.isfunction(operation) and "inplace" in operation.__code__.co_varnames:
                 INPLACE_AT[operation] = operation.__code__.co_varnames.index("inplace")
-        if simplex:
-            TAKES_SIMPLEX.add(function)
-        if half:
-            TAKES_HALF.add(function)
-        if composite:
-            COMPOSITE.add(function)
+        for takes, table in ((simplex, TAKES_SIMPLEX), (half, TAKES_HALF), (composite, COMPOSITE)):
+            if takes:
+                table.update(by_form.values())
         return function
 
     return register

@@ -11,6 +11,8 @@ from torch import Tensor
 from bayesify.moments.carrier import Moments, parts, rule
 from bayesify.moments.recompute import recomputed
 
+NORM_FORMS = ("", "total", "simple")  # first order; divided by the total of both moments; scaled only
+
 
 @rule(F.batch_norm, half=True)
 def batch_norm(
@@ -43,61 +45,27 @@ def batch_norm(
     return affine(centred, None if var is None else var / (v + eps).view(shape), weight, bias, shape)
 
 
-@rule(F.layer_norm)
+@rule(F.layer_norm, form=NORM_FORMS)
 def layer_norm(
-    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, form: str
 ) -> Moments:
-    return _layer_norm(x, normalized_shape, weight, bias, eps, "full")
+    dims = tuple(range(-len(normalized_shape), 0))
+    return affine(*standardize(x, dims, eps, form), weight, bias, tuple(normalized_shape))
 
 
-@rule(F.layer_norm, form="total")
-def layer_norm_total(
-    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
+@rule(F.group_norm, form=NORM_FORMS)
+def group_norm(
+    x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, form: str
 ) -> Moments:
-    return _layer_norm(x, normalized_shape, weight, bias, eps, "total")
-
-
-@rule(F.layer_norm, form="simple")
-def layer_norm_simple(
-    x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Moments:
-    return _layer_norm(x, normalized_shape, weight, bias, eps, "simple")
-
-
-def _layer_norm(x: Any, sizes: Any, weight: Any, bias: Any, eps: float, form: str) -> Moments:
-    dims = tuple(range(-len(sizes), 0))
-    return affine(*standardize(x, dims, eps, form), weight, bias, tuple(sizes))
-
-
-@rule(F.group_norm)
-def group_norm(x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Moments:
-    return _group_norm(x, num_groups, weight, bias, eps, "full")
-
-
-@rule(F.group_norm, form="total")
-def group_norm_total(
-    x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Moments:
-    return _group_norm(x, num_groups, weight, bias, eps, "total")
-
-
-@rule(F.group_norm, form="simple")
-def group_norm_simple(
-    x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Moments:
-    return _group_norm(x, num_groups, weight, bias, eps, "simple")
-
-
-def _group_norm(x: Any, groups: int, weight: Any, bias: Any, eps: float, form: str) -> Moments:
     mean, var = parts(x)
-    grouped = (mean.shape[0], groups, -1)  # (batch, groups, entries)
+    grouped = (mean.shape[0], num_groups, -1)  # (batch, groups, entries)
     inner = mean.reshape(grouped)
     y, y_var = standardize(inner if var is None else Moments(inner, var.reshape(grouped)), (-1,), eps, form)
     y_var = None if y_var is None else y_var.view(mean.shape)
     return affine(y.view(mean.shape), y_var, weight, bias, (1, -1) + (1,) * (mean.dim() - 2))
 
 
-@rule(F.instance_norm)
+@rule(F.instance_norm, form=NORM_FORMS)
 def instance_norm(
     x: Any,
     running_mean: Tensor | None = None,
@@ -107,6 +75,8 @@ def instance_norm(
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    *,
+    form: str,
 ) -> Moments:
     """Group norm with one channel per group; with running statistics in eval mode a fixed scaling."""
     if not use_input_stats:
@@ -114,33 +84,26 @@ def instance_norm(
     mean, _ = parts(x)
     if running_mean is not None:  # updates the running statistics
         F.instance_norm(mean, running_mean, running_var, None, None, True, momentum, eps)
-    return _group_norm(x, mean.shape[1], weight, bias, eps, "full")
+    return group_norm(x, mean.shape[1], weight, bias, eps, form=form)
 
 
-@rule(F.rms_norm)
-def rms_norm(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Moments:
-    return _rms_norm(x, normalized_shape, weight, eps, total=False)
-
-
-@rule(F.rms_norm, form="total")
-def rms_norm_total(x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Moments:
-    return _rms_norm(x, normalized_shape, weight, eps, total=True)
-
-
-def _rms_norm(x: Any, sizes: Any, weight: Any, eps: float | None, total: bool) -> Moments:
+@rule(F.rms_norm, form=("", "total"))
+def rms_norm(
+    x: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None, *, form: str
+) -> Moments:
     """y = x r, r² = 1/(mean x² + ε), d entries:  Var y_i = r²[Var x_i (1 − 2y_i²/d) + y_i²/d² Σ_j y_j² Var x_j]."""
     mean, var = parts(x)
-    dims = tuple(range(-len(sizes), 0))
-    d = torch.Size(sizes).numel()
+    dims = tuple(range(-len(normalized_shape), 0))
+    d = torch.Size(normalized_shape).numel()
     eps = torch.finfo(mean.dtype).eps if eps is None else eps
-    power = mean.square() + var if total and var is not None else mean.square()
+    power = mean.square() + var if form == "total" and var is not None else mean.square()
     precision = 1 / (power.mean(dims, keepdim=True) + eps)
     y = mean * precision.sqrt()
     if var is not None:
         square = y.square()
         shared = (square * var).sum(dims, keepdim=True)
         var = precision * (var * (1 - 2 / d * square) + square * shared / d**2)
-    return affine(y, var, weight, None, tuple(sizes))
+    return affine(y, var, weight, None, tuple(normalized_shape))
 
 
 @rule(torch._weight_norm)
