@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from bayesify.batches import as_arguments
 from bayesify.files import write_atomically
 from bayesify.module import BayesianModule
+from bayesify.module.modes import evaluating
 
 SUFFIXES = (".pt2", ".onnx")
 
@@ -62,7 +63,7 @@ def export(model: BayesianModule, x: Any, path: str | Path) -> torch.export.Expo
         _check_packages()
     flat = _Flat(model, x)
     free = {0: torch.export.Dim("batch")}
-    with model._evaluating(), torch.no_grad():
+    with evaluating(model), torch.no_grad():
         outputs = _names("output", flat.outputs(*flat.example))
         shapes = {"tensors": (free,) * len(flat.example)}
         program = torch.export.export(flat.eval(), flat.example, dynamic_shapes=shapes)

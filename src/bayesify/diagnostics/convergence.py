@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bayesify.batches import as_arguments
+from bayesify.module.modes import evaluating
 from bayesify.posteriors import Call, Chain, Members
 
 
@@ -65,7 +66,7 @@ def function_values(model: Any, x: Any) -> Tensor:
     members = list(posterior.posteriors) if isinstance(posterior, Members) else [posterior]
     call = Call(*as_arguments(x, {}))
     chains: dict[tuple[int, int], list[Tensor]] = {}
-    with torch.no_grad(), model._locked(), model._evaluating():
+    with torch.no_grad(), model._locked(), evaluating(model):
         for index, chain in enumerate(members):
             if not isinstance(chain, Chain):
                 raise TypeError(f"{model.method.name} keeps no chain of draws: use bf.ThermostatMCMC()")

@@ -1,21 +1,20 @@
-"""bayesify(): one line makes a network Bayesian; and the module it returns."""
+"""A network with random weights: what `bayesify` returns."""
 
 import copy
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import as_arguments
-from bayesify.checks import can_read_values, check_finite_loss, check_network, check_num_data
+from bayesify.checks import can_read_values, check_finite_loss
 from bayesify.likelihoods import Likelihood
-from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import Method
-from bayesify.methods import method as make_method
+from bayesify.module.modes import evaluating
 from bayesify.moments import Gaussian, Moments, StandIn
 from bayesify.objectives import Loss, elbo
 from bayesify.posteriors import Call, Posterior, pick_member, without_guards
@@ -25,48 +24,7 @@ from bayesify.summary import Row, Summary
 from bayesify.weights import Selection
 from bayesify.weights.slots import is_sharded, is_sharded_unit
 
-_MODELS: "weakref.WeakSet[BayesianModule]" = weakref.WeakSet()
-
-
-def bayesify(
-    net: nn.Module,
-    method: Method | str,
-    likelihood: Likelihood | str = "categorical",
-    num_data: int | None = None,
-    *,
-    output: Callable[[Any], Any] | None = None,
-    example: Any = None,
-) -> "BayesianModule":
-    """Make `net` Bayesian by `method`. The network itself is wrapped, not copied.
-
-    method:      an object such as `bf.MonteCarloVI()`, or a name ("mc_vi")
-    likelihood:  "categorical", "bernoulli", "normal", "heteroscedastic" or an object
-    num_data:    number of training examples, which scales the KL; `bf.fit` fills it in
-    output:      picks the prediction out of what the network returns, where that is neither a tensor
-                 nor has `.logits`
-    example:     one input; run once to see the order of the layers and how often each is used
-
-    >>> model = bf.bayesify(net, bf.MonteCarloVI(), num_data=len(train_set))
-    >>> loss = model.loss(x, y)
-    >>> loss.total.backward()
-    """
-    if isinstance(method, str):
-        method = make_method(method)
-    if not isinstance(method, Method):
-        raise TypeError(f"method={method!r} must be a method object (bf.MonteCarloVI()) or a name ('mc_vi')")
-    if isinstance(likelihood, str):
-        likelihood = make_likelihood(likelihood)
-    check_network(net, [model.net for model in _MODELS])
-    if num_data is not None:
-        check_num_data(num_data)
-    arguments = None if example is None else as_arguments(example, {})
-    selection = method.select(net, arguments)
-    if not selection.random and method.needs_random:
-        reasons = sorted({w.reason for w in selection.weights}) or ["the network has no parameters"]
-        raise ValueError(f"where={method.where} selects no parameter of this network: {'; '.join(reasons)}")
-    call = None if arguments is None else Call(*arguments)
-    posterior = method.posterior(net, selection, call)
-    return BayesianModule(net, method, posterior, likelihood, selection, num_data, output)
+MODELS: "weakref.WeakSet[BayesianModule]" = weakref.WeakSet()  # those alive: a network can be in one only
 
 
 class BayesianModule(nn.Module):
@@ -96,7 +54,7 @@ class BayesianModule(nn.Module):
         self.output = output
         self.lock = Lock()
         self.training = net.training
-        _MODELS.add(self)
+        MODELS.add(self)
 
     def forward(
         self,
@@ -145,7 +103,7 @@ class BayesianModule(nn.Module):
         """
         if num_draws < 1:
             raise ValueError(f"num_draws={num_draws!r} must be at least 1")
-        with self._locked(), self._evaluating(), torch.no_grad():
+        with self._locked(), evaluating(self), torch.no_grad():
             return predict(self, x, num_draws, **options)
 
     def draw(self, generator: Generator | None = None) -> nn.Module:
@@ -271,39 +229,9 @@ class BayesianModule(nn.Module):
         """Swapping weights is not thread-safe; compiled code cannot hold a lock and does not swap."""
         return nullcontext() if torch.compiler.is_compiling() else self.lock.held
 
-    @contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        training = _training(self)
-        if any(type(module).train is not nn.Module.train for module in training):
-            self.eval()
-        else:
-            _set_training(training, False)
-        try:
-            yield
-        finally:
-            _set_training(training, True)
-
     def __setstate__(self, state: dict[str, Any]) -> None:  # a deepcopy is a model of its own
         super().__setstate__(state)
-        _MODELS.add(self)
-
-
-def _training(module: nn.Module) -> list[nn.Module]:
-    """The modules inside that are in training mode. Called in every prediction: `Module.modules`, `Module.eval` and
-    setting attributes would take as long as a whole prediction of a small network."""
-    seen: dict[nn.Module, None] = {}
-    waiting = [module]
-    while waiting:
-        module = waiting.pop()
-        if module not in seen:
-            seen[module] = None
-            waiting += [child for child in module._modules.values() if child is not None]
-    return [module for module in seen if module.training]
-
-
-def _set_training(modules: list[nn.Module], mode: bool) -> None:
-    for module in modules:
-        vars(module)["training"] = mode
+        MODELS.add(self)
 
 
 class Lock:
@@ -317,6 +245,3 @@ class Lock:
 
     def __reduce__(self) -> Any:
         return Lock, ()
-
-
-__all__ = ["BayesianModule", "bayesify"]
