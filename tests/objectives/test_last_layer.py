@@ -1,4 +1,4 @@
-"""The likelihood averaged over many draws of the last layer (paper 1, §4.2).
+"""The likelihood averaged over many draws of the last layer (paper 1, §4.2): expectation, gradients and law.
 
 Statistical tests compare means of independent losses with exact values; their tolerance is the quantile of Student's t
 at a failure rate of 1e-6 times the standard error of those losses.
@@ -6,43 +6,16 @@ at a failure rate of 1e-6 times the standard error of those losses.
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from last_layer_cases import FAILURE_RATE, TARGETS, X, Y, law, make, network, output_of
 from scipy import stats
 from torch import Tensor, nn
 
 import bayesify as bf
 from bayesify.objectives import last_layer as objective
-from bayesify.passes import LastOutput
-
-FAILURE_RATE = 1e-6
-X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-Y = torch.arange(6) % 3
-
-
-def network(num_outputs: int = 3) -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, num_outputs)).double()
-
-
-def make(
-    num_draws: int, likelihood: Any = "categorical", net: nn.Module | None = None, **options: Any
-) -> bf.BayesianModule:
-    method = bf.MonteCarloVI(num_likelihood_draws=num_draws, init_std=0.5, **options)
-    return bf.bayesify(network() if net is None else net, method, likelihood, num_data=60)
-
-
-def law(model: bf.BayesianModule, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and std of the output of a network whose last layer alone is random."""
-    with torch.no_grad():
-        net: Any = model.net
-        features = net[:-1](x)
-        weight, bias = model.posterior.distributions(["2.weight", "2.bias"]).values()  # type: ignore[operator]
-        mean = features @ weight.mean.T + bias.mean
-        return mean, (features.square() @ weight.variance.T + bias.variance).sqrt()
 
 
 def close_in_mean(samples: Tensor, exact: Tensor) -> None:
@@ -56,9 +29,6 @@ def hermite(function: Callable[[Tensor], Tensor], mean: Tensor, std: Tensor) -> 
     """E f(u), u ~ N(mean, std²), by Gauss–Hermite quadrature."""
     nodes, weights = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(64))
     return (function(mean[..., None] + std[..., None] * nodes) * weights).sum(-1) / weights.sum()
-
-
-# -- expectation ------------------------------------------------------------------------------------------
 
 
 def exact_nll(likelihood: str, mean: Tensor, std: Tensor, y: Tensor) -> Tensor:
@@ -79,14 +49,7 @@ def exact_nll(likelihood: str, mean: Tensor, std: Tensor, y: Tensor) -> Tensor:
     return hermite(nn.functional.softplus, difference, std.square().sum(1).sqrt()).mean()
 
 
-TARGETS = {
-    "normal": torch.linspace(-1, 1, 12, dtype=torch.float64).view(6, 2),
-    "bernoulli": (torch.arange(12) % 2).view(6, 2).double(),
-    "heteroscedastic": torch.linspace(-1, 1, 6, dtype=torch.float64).view(6, 1),
-    "categorical": torch.arange(6) % 2,
-}
-
-
+# -- expectation ---------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("sampling", ["draw", "local"])
 @pytest.mark.parametrize("likelihood", TARGETS)
 def test_the_expectation_is_that_of_quadrature(likelihood: str, sampling: str) -> None:
@@ -108,12 +71,6 @@ def test_other_families_draw_the_weights_of_the_last_layer(family: str) -> None:
 
 
 # -- the same estimator as the plain one, given the noise ----------------------------------------------------
-
-
-def output_of(mean: Tensor, std: Tensor, num_draws: int, seed: int = 0) -> LastOutput:
-    return LastOutput((mean, std), True, num_draws, torch.Generator().manual_seed(seed))
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("likelihood", ["bernoulli", "heteroscedastic", "categorical"])
 def test_value_and_gradient_are_those_of_the_plain_estimator(
@@ -172,9 +129,7 @@ def test_a_likelihood_that_trains_gets_its_gradients() -> None:
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
-# -- laws ---------------------------------------------------------------------------------------------------
-
-
+# -- laws ----------------------------------------------------------------------------------------------------
 def log_probs(model: bf.BayesianModule, x: Tensor, y: Tensor) -> Tensor:
     """log p of every example: the mean nll is linear in the weights of the examples."""
     weight = torch.ones(len(x), dtype=x.dtype, requires_grad=True)
@@ -240,174 +195,3 @@ def test_the_variance_follows_formula_8(batch: int, num_draws: int) -> None:
     tolerance = stats.norm.isf(FAILURE_RATE / 2) * exact * math.sqrt((kurtosis - 1) / repetitions)
     assert abs(float(deviations.square().mean()) - exact) < tolerance
     assert tolerance < 0.1 * exact
-
-
-# -- cost and surroundings ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("likelihood", TARGETS)
-def test_the_graph_does_not_grow_with_the_draws(likelihood: str) -> None:
-    sizes = []
-    for num_draws in (2, 500):
-        model = make(num_draws, likelihood, network(2))
-        y = TARGETS[likelihood]
-        sizes.append(bf.graph_size(lambda model=model, y=y: model.loss(X, y).nll))
-    assert sizes[0] == sizes[1]
-
-
-class Dense(nn.Module):
-    """A class per pixel by a 1 × 1 convolution, returned in a dict, as segmentation networks do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Conv2d(1, 4, 3, padding=1)
-        self.head = nn.Conv2d(4, 3, 1)
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        return {"logits": self.head(self.body(x).relu())}
-
-
-class TwoHeads(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self.head(x).float().chunk(2, dim=-1)
-
-
-class Scalar(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(4, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(x)[:, 0]
-
-
-NETWORKS: dict[str, Any] = {
-    "pixels": (Dense, "categorical", (5, 1, 4, 4), torch.randint(3, (5, 4, 4))),
-    "two heads": (TwoHeads, "heteroscedastic", (5, 4), torch.randn(5, 1)),
-    "squeezed": (Scalar, "normal", (5, 4), torch.randn(5)),
-    "logits squeezed": (Scalar, "bernoulli", (5, 4), torch.ones(5)),
-}
-
-
-@pytest.mark.parametrize("family", ["normal", "laplace"])
-@pytest.mark.parametrize("name", NETWORKS)
-def test_networks_train_in_eager_and_compiled_code(name: str, family: str) -> None:
-    build, likelihood, shape, y = NETWORKS[name]
-    model = make(4, likelihood, build(), family=family)
-    x = torch.randn(shape)
-    model.loss(x, y).total.backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-    torch._dynamo.reset()
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    model.zero_grad()
-    compiled(x[:3], target=y[:3])  # another size makes the sizes symbols
-    loss = compiled(x, target=y)
-    loss.total.backward()
-    assert torch.isfinite(loss.total)
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
-    with torch.autocast("cpu", torch.bfloat16):
-        assert model.loss(x, y).nll.dtype == torch.float32
-
-
-def test_a_plain_call_and_a_prediction_give_what_the_network_gives() -> None:
-    model = make(10)
-    assert isinstance(model(X), Tensor)
-    assert model.predict(X).probs.shape == (6, 3)
-
-
-def test_generators_and_ensembles() -> None:
-    model = make(10)
-    losses = [model.loss(X, Y, generator=torch.Generator().manual_seed(5)).nll for _ in range(2)]
-    assert torch.equal(*losses)
-    method = bf.DeepEnsemble(bf.MonteCarloVI(num_likelihood_draws=10), num_members=2)
-    assert torch.isfinite(bf.bayesify(network(), method, num_data=60).loss(X, Y, num_draws=2).total)
-
-
-# -- refusals -----------------------------------------------------------------------------------------------
-
-
-class Softmax(nn.Sequential):
-    def __init__(self) -> None:
-        super().__init__(nn.Linear(4, 3), nn.Softmax(1))
-
-
-class Joined(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(4, 1), nn.Linear(4, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.a(x), self.b(x)], 1)
-
-
-class Auxiliary(nn.Module):
-    """The output is made first, an unused head afterwards."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.head, self.other = nn.Linear(4, 3), nn.Linear(4, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        output = self.head(x)
-        self.other(x)
-        return output
-
-
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
-        self.head.weight = nn.Parameter(torch.randn(3, 4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.layer(x)) + 0 * self.head(x)
-
-
-@pytest.mark.parametrize(
-    ("net", "where", "message"),
-    [
-        (
-            Softmax,
-            bf.where.all,
-            "puts it through 'F.softmax' in module '1' .Softmax.: return the output itself",
-        ),
-        (Joined, bf.where.all, "puts it through 'torch.cat' in module 'net' .Joined."),
-        (Auxiliary, bf.where.all, "is not that of the last random layer: make one linear layer the last"),
-        (Twice, bf.where.all, "'head.bias', is of a layer that is tied, parametrized or used more than once"),
-        (lambda: nn.Linear(4, 3), bf.where.matching("bias"), "'bias', is of a layer without a random weight"),
-        (
-            lambda: nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3)),
-            bf.where.all,
-            "'1.bias', is not of a linear or convolutional layer .kind: norm.: choose other random parameters",
-        ),
-    ],
-)
-def test_a_network_that_it_cannot_serve_is_refused(net: Any, where: Any, message: str) -> None:
-    model = make(10, net=net(), where=where)
-    start = "num_likelihood_draws=10 draws the last layer's output, but "
-    with pytest.raises(ValueError, match=f"^{start}.*{message}.*num_draws=10"):
-        model.loss(X.float(), Y)
-
-
-def test_a_sharded_network_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make(10)
-    model.loss(X, Y)
-    monkeypatch.setattr("bayesify.posteriors.factorized.is_sharded", lambda net: True)
-    with pytest.raises(ValueError, match="but the network is sharded .FSDP2.: train it with DDP"):
-        model.loss(X, Y)
-
-
-def test_compiled_code_must_know_the_last_layer() -> None:
-    model = make(10)
-    torch._dynamo.reset()
-    with pytest.raises(Exception, match="give bayesify.*example=x"):
-        torch.compile(model, fullgraph=True, backend="aot_eager")(X, target=Y)
-
-
-def test_the_number_is_checked() -> None:
-    with pytest.raises(ValueError, match="num_likelihood_draws=0 must be a positive whole number"):
-        bf.MonteCarloVI(num_likelihood_draws=0)

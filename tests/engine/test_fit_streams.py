@@ -1,0 +1,92 @@
+"""bf.fit on loaders without a length."""
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from quick_fit import quick
+from training_job import data, model
+
+import bayesify as bf
+
+
+class Endless(torch.utils.data.IterableDataset):
+    """The training examples over and over: a loader of it has neither a length nor an end."""
+
+    def __iter__(self) -> Any:
+        split = data().train
+        while True:
+            yield from zip(split.inputs, split.targets, strict=True)
+
+
+NO_LENGTH = "train_loader has no length: schedule and warm-up count 1000 steps as an epoch"
+
+
+def test_steps_per_epoch_ends_the_epochs_of_a_stream_and_lays_out_its_schedule() -> None:
+    stream = torch.utils.data.DataLoader(Endless(), 16)
+    options: dict[str, Any] = {
+        "loader": stream,
+        "steps_per_epoch": 5,
+        "kl_warmup": 2,
+        "epochs": 4,
+        "accumulate": 2,
+    }
+    history = quick(schedule="linear", lr=0.01, **options)
+    assert history.column("step") == [5, 10, 15, 20]
+    assert history.column("lr") == pytest.approx([0.0075, 0.005, 0.0025, 0])
+    assert history.column("kl_weight") == pytest.approx([0.5, 1, 1, 1])
+    assert NO_LENGTH not in " ".join(history.notes)
+
+
+def test_a_stream_whose_length_nobody_said_is_noted_where_it_matters() -> None:
+    class Short(Endless):
+        def __iter__(self) -> Any:
+            return islice(super().__iter__(), 64)
+
+    def notes(**options: Any) -> list[str]:
+        history = quick(loader=torch.utils.data.DataLoader(Short(), 16), **options)
+        assert history.column("step") == [4, 8]
+        return [note for note in history.notes if NO_LENGTH in note]
+
+    assert len(notes(schedule="cosine")) == len(notes(kl_warmup=1)) == 1
+    assert not notes()
+    assert not notes(schedule="cosine", steps_per_epoch=4)
+    history = quick(loader=torch.utils.data.DataLoader(Short(), 16), schedule="cosine", steps_per_epoch=9)
+    ended = "train_loader ended after 4 batches: steps_per_epoch=9 is too large for it"
+    assert sum(ended in note for note in history.notes) == 1
+
+
+def test_steps_per_epoch_of_a_loader_with_a_length() -> None:
+    assert quick(steps_per_epoch=13)[-1]["step"] == 26
+    message = (
+        "steps_per_epoch=5 is for loaders without a length; train_loader has 13 batches, which are 7 steps"
+    )
+    with pytest.raises(ValueError, match=message):
+        quick(steps_per_epoch=5, accumulate=2)
+
+
+def test_an_iterable_data_set_resumes_at_the_start_of_its_epoch(tmp_path: Path) -> None:
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self) -> Any:
+            split = data().train
+            return iter(zip(split.inputs[:64], split.targets[:64], strict=True))
+
+    stream = torch.utils.data.DataLoader(Stream(), 16)
+    made = model("mc_vi")
+
+    class Stop(Exception): ...
+
+    def stopping() -> Any:
+        yield from list(stream)[:3]
+        raise Stop
+
+    class Interrupted(torch.utils.data.DataLoader):
+        def __iter__(self) -> Any:
+            return stopping()
+
+    with pytest.raises(Stop):
+        bf.fit(made, Interrupted(Stream(), 16), epochs=2, folder=tmp_path, checkpoint_every=1, progress=False)
+    history = bf.fit(model("mc_vi"), stream, epochs=2, folder=tmp_path, progress=False)
+    assert any("resumes at the start of its epoch" in note for note in history.notes)
