@@ -28,29 +28,24 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
 import bayesify as bf
-from bayesify import compress, explain, statistics
+from bayesify import compress, explain
 from bayesify.corruptions import add_noise
 from bayesify.data import DataSet, Loader, Split, load
 from bayesify.methods import Method
 from bayesify.nets import make
-from timing import add_record, table
-
-SNR_DB = (30, 20, 15, 10, 6, 3, 0, -3, -6)
-SHARES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
-ALPHA = 0.01  # the level of the paper's tests
-Record = dict[str, Any]
+from density_tables import SHARES, SNR_DB, Record, print_table
+from timing import add_record
 
 
 @dataclass(frozen=True)
 class Row:
-    """One network on one data set: how it is trained, by which methods, and what the paper found."""
+    """One network on one data set: how it is trained, and by which methods."""
 
     data: str
     net: Callable[[DataSet], nn.Module]
@@ -61,7 +56,6 @@ class Row:
     kl_weight: float
     schedule: str = "cosine"
     augment: str = "none"
-    paper: str = ""
 
 
 def named(name: str, **options: Any) -> Callable[[DataSet], nn.Module]:
@@ -79,26 +73,18 @@ def small_net(data: DataSet) -> nn.Module:
     )
 
 
-MNIST_CLAIMS = (
-    "paper: no accuracy differs (ANOVA p > .01); at −6 dB every Bayesian network is better than the deterministic\n"
-    "one (p < .01); vdp keeps its accuracy with more than 90 % pruned; variance grows with the noise, in the same\n"
-    "order for vdp and vdp++; infidelity is smallest for vdp++, sensitivity slightly smaller for the deterministic"
-)
 THREE = ("deterministic", "bbb", "vdp++")
 ROWS = {
-    "mnist": Row("mnist", named("lenet"), THREE, 20, 128, 1e-3, 1.0, paper=MNIST_CLAIMS),
-    "small": Row("mnist", small_net, (*THREE, "vdp_full"), 6, 100, 2e-3, 1.0, paper=MNIST_CLAIMS),
+    "mnist": Row("mnist", named("lenet"), THREE, 20, 128, 1e-3, 1.0),
+    "small": Row("mnist", small_net, (*THREE, "vdp_full"), 6, 100, 2e-3, 1.0),
     "cifar10": Row(
-        *("cifar10", named("resnet18"), ("deterministic", "vdp++"), 30, 128, 1e-3, 0.1),
-        augment="crop_flip",
-        paper="paper: ResNet-18, accuracy does not differ (p > .01)",
+        *("cifar10", named("resnet18"), ("deterministic", "vdp++"), 30, 128, 1e-3, 0.1), augment="crop_flip"
     ),
     "vit": Row(
         *("cifar10", named("vit_small_patch4", dim=192, heads=3, depth=6), ("deterministic", "vdp++")),
         *(60, 128, 1e-3, 0.1),
         schedule="onecycle",
         augment="crop_flip",
-        paper="paper: ViT-S/16 on ImageNet, 45 % top-1, of the regime of Beyer et al.; nothing on CIFAR-10",
     ),
 }
 
@@ -111,9 +97,6 @@ def method(name: str, kl_weight: float) -> Method:
         "vdp++": lambda: bf.DensityPropagation(**options),
         "vdp_full": lambda: bf.DensityPropagation(covariance="full", **options),
     }[name]()
-
-
-# -- one run ----------------------------------------------------------------------------------------------
 
 
 class Run:
@@ -229,130 +212,6 @@ def first(split: Split, num: int | None) -> Split:
     return split if num is None else split.take(torch.arange(min(num, len(split))))
 
 
-# -- the table --------------------------------------------------------------------------------------------
-
-
-def print_table(files: list[str]) -> None:
-    records = {(r["row"], r["method"], r["seed"]): r for f in files for r in json.loads(Path(f).read_text())}
-    for name, row in ROWS.items():
-        methods = {m: [r for key, r in records.items() if key[:2] == (name, m)] for m in row.methods}
-        present = {m: sorted(found, key=lambda r: r["seed"]) for m, found in methods.items() if found}
-        if present:
-            print_row(name, row, present)
-
-
-def print_row(name: str, row: Row, runs: dict[str, list[Record]]) -> None:
-    rows = []
-    for m, found in runs.items():
-        cells = [str(statistics.mean([100 * r["accuracy"] for r in found]))]
-        cells += [str(statistics.mean([r[key] for r in found])) for key in ("nll", "ece")]
-        cells += [str(statistics.mean([100 * at(r["noise"], -6)[1] for r in found]))]
-        cells += [f"{sum(r[key] for r in found) / len(found):.2e}" for key in EXPLAINED]
-        rows.append([m, *cells, f"{sum(r['seconds'] for r in found) / len(found):.0f}"])
-    header = ["", "accuracy %", "nll", "ece", "at −6 dB %", *EXPLAINED, "seconds"]
-    some = next(iter(runs.values()))[0]
-    kl = {r["kl_weight"] for m, found in runs.items() for r in found if m != "deterministic"}
-    weight = ", ".join(f"{w:g}" for w in sorted(kl))
-    table(
-        f"{name}: {some['num_train']:,} examples, {some['epochs']} epochs, KL weight {weight}", rows, header
-    )
-    print_curves(runs)
-    print_tests(runs)
-    print(row.paper)
-
-
-EXPLAINED = ("infidelity", "infidelity_scaled", "sensitivity")
-
-
-def at(curve: list[list[float]], place: float) -> list[float]:
-    return next(point for point in curve if point[0] == place)
-
-
-def average(found: list[Record], curve: str, place: float, column: int) -> float:
-    return sum(at(r[curve], place)[column] for r in found) / len(found)
-
-
-def print_curves(runs: dict[str, list[Record]]) -> None:
-    rows = [
-        [f"{m}, accuracy %", *(f"{100 * average(f, 'noise', s, 1):.2f}" for s in SNR_DB)]
-        for m, f in runs.items()
-    ]
-    rows += [
-        [f"{m}, variance", *(f"{average(f, 'noise', s, 2):.1e}" for s in SNR_DB)] for m, f in runs.items()
-    ]
-    table("noise", rows, ["SNR dB", *(str(s) for s in SNR_DB)])
-    pruned = {m: [r for r in found if "pruning" in r] for m, found in runs.items()}
-    rows = [
-        [m, *(f"{100 * average(f, 'pruning', s, 1):.2f}" for s in SHARES)] for m, f in pruned.items() if f
-    ]
-    if rows:
-        table("accuracy % against the share of weights pruned", rows, ["", *(f"{s:.0%}" for s in SHARES)])
-
-
-def print_tests(runs: dict[str, list[Record]]) -> None:
-    """What the paper tests, at its level; methods need two runs each, pairs of the same seeds."""
-    print(f"\ntests (level {ALPHA:g}):")
-    several = {m: found for m, found in runs.items() if len(found) > 1}
-    if len(several) > 1:
-        evidence = statistics.anova(*([r["accuracy"] for r in found] for found in several.values()))
-        print(f"  accuracy, ANOVA of {', '.join(several)}: {said(evidence)}")
-    for m in several:
-        if m != "deterministic" and "deterministic" in several:
-            pairs = paired(several["deterministic"], several[m], lambda r: at(r["noise"], -6)[1])
-            if len(pairs[0]) > 1:
-                better = "better" if sum(pairs[1]) > sum(pairs[0]) else "worse"
-                print(
-                    f"  at −6 dB, {m} is {better} than deterministic: {said(statistics.paired_t_test(*pairs))}"
-                )
-        if all("pruning" in r for r in several[m]):
-            print(f"  {m}: {most_pruned(several[m])}")
-    measured = {
-        m: [average(f, "noise", s, 2) for s in SNR_DB] for m, f in runs.items() if m != "deterministic"
-    }
-    names = list(measured)
-    for m, values in measured.items():
-        evidence = statistics.spearman([-s for s in SNR_DB], values)
-        print(f"  variance of {m} against noise: Spearman {evidence.statistic:.3f}, p = {evidence.p:.2g}")
-    for i, a in enumerate(names):
-        for b in names[i + 1 :]:
-            evidence = statistics.spearman(measured[a], measured[b])
-            print(
-                f"  variance of {a} and {b} over the noise: Spearman {evidence.statistic:.3f}, p = {evidence.p:.2g}"
-            )
-
-
-def most_pruned(found: list[Record]) -> str:
-    """The largest share up to which no accuracy is significantly below that of all weights."""
-    kept, whole = 0.0, [at(r["pruning"], 0.0)[1] for r in found]
-    for share in SHARES[1:]:
-        pruned = [at(r["pruning"], share)[1] for r in found]
-        evidence = statistics.paired_t_test(whole, pruned)
-        if evidence.statistic > 0 and evidence.p < ALPHA:
-            break
-        kept = share
-    losses = (
-        (share, 100 * (sum(whole) / len(whole) - average(found, "pruning", share, 1))) for share in SHARES
-    )
-    points = ", ".join(f"{loss:.2f} at {share:.0%}" for share, loss in losses if share in (0.9, 0.95))
-    return (
-        f"{kept:.0%} pruned without a significant loss ({len(found)} runs); lost points of accuracy: {points}"
-    )
-
-
-def paired(
-    first_runs: list[Record], second: list[Record], value: Callable[[Record], float]
-) -> tuple[list[float], list[float]]:
-    """Values of runs with the same seed."""
-    a, b = ({r["seed"]: value(r) for r in found} for found in (first_runs, second))
-    seeds = sorted(a.keys() & b.keys())
-    return [a[s] for s in seeds], [b[s] for s in seeds]
-
-
-def said(evidence: statistics.Evidence) -> str:
-    word = "differ" if evidence.p < ALPHA else "no difference shown"
-    return f"p = {evidence.p:.2g} ({word})"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -379,8 +238,9 @@ def main() -> None:
         "--table", nargs="+", metavar="FILE", help="print what these files hold; train nothing"
     )
     a = parser.parse_args()
+    methods = {name: row.methods for name, row in ROWS.items()}
     if a.table:
-        print_table(a.table)
+        print_table(a.table, methods)
         return
     if a.data_root is None:
         parser.error("--data-root is missing: the folder that holds MNIST and CIFAR-10")
@@ -395,7 +255,7 @@ def main() -> None:
                 add_record(a.out, record)
                 brief = {k: v for k, v in record.items() if k not in ("noise", "pruning")}
                 print(json.dumps(brief), flush=True)
-    print_table([a.out])
+    print_table([a.out], methods)
 
 
 if __name__ == "__main__":
