@@ -23,7 +23,8 @@ def launch(
     num_draws: int,
     polynomial: list[float],
 ) -> Tensor:
-    """Partial sums of the value without its constant; the gradients are written over contiguous `loc`, `log_scale`."""
+    """`normal_kl_` by the kernel, which sums the value without its constant in parts; gradients are written over
+    contiguous `loc` and `log_scale`."""
     many = num_draws > 1
     share = 2 if many else 4  # weights of a Philox call: z and χ², or z alone
     programs = triton.cdiv(loc.numel(), share * LANES)
@@ -44,7 +45,7 @@ def launch(
             MANY=many,
             LANES=LANES,
         )
-    return parts
+    return (parts.sum(dtype=torch.float64) + loc.numel() * (math.log(std) - 0.5)).to(loc.dtype)
 
 
 @triton.jit
