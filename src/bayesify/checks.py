@@ -48,6 +48,21 @@ class NonFiniteLossError(ValueError):
     """A loss that is NaN or infinite; the message says where it comes from."""
 
 
+def check_whole(value: Any, argument: str, least: int) -> None:
+    """`value` must be a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        example = max(least, 5)
+        raise ValueError(
+            f"{argument}={value!r} must be a whole number of at least {least}, e.g. {argument}={example}"
+        )
+
+
+def check_not_negative(value: Any, argument: str) -> None:
+    """`value` must be a number, 0 or larger."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ValueError(f"{argument}={value!r} must be a number, 0 or larger, e.g. {argument}=0.1")
+
+
 def can_read_values() -> bool:
     """May a check look into tensors? Not in compiled or vmapped code, nor while a CUDA graph is recorded."""
     return not (

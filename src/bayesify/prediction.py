@@ -61,9 +61,9 @@ def predict(
 
 
 def shares(model: Any, num_draws: int) -> tuple[int, int]:
-    """Members of the posterior, and the draws of each when `num_draws` are asked for: one where nothing is random."""
+    """Members of the posterior, and the passes of each when `num_draws` draws are asked for."""
     members = len(model.posterior.nets(model.net))
-    return members, 1 if model.posterior.deterministic else -(-num_draws // members)
+    return members, model.posterior.num_passes(-(-num_draws // members))
 
 
 def joined(chunks: Iterable[Any]) -> Iterable[Any]:

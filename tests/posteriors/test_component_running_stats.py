@@ -44,6 +44,26 @@ def test_running_statistics_are_those_of_the_plain_layers_fed_the_same(own: bool
     assert {k for _, k in tracked} == ({0, 1} if own else {0})
 
 
+def test_members_have_statistics_of_their_own() -> None:
+    """Twelve batches through a member each, one of its layers without parameters; then every member is what a plain
+    network would be that saw the member's batches."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, affine=False), nn.ReLU(), nn.Linear(4, 2))
+    model = bf.bayesify(net, bf.EnsemblePatching(3, "member", init="fresh"), num_data=10)
+    plain = [model.member(k).train() for k in range(3)]
+    x = torch.randn(12, 8, 3)
+    for seed, batch in enumerate(x):
+        generator = torch.Generator().manual_seed(seed)
+        model(batch, generator=generator)
+        plain[model.posterior.mixing.draw_on_host(generator.manual_seed(seed))[""]](batch)
+    assert all(int(member[1].num_batches_tracked) > 0 for member in plain)
+    for k, expected in enumerate(plain):
+        for name, buffer in model.member(k)[1].named_buffers():
+            torch.testing.assert_close(buffer, expected[1].get_buffer(name))
+    probs = torch.stack([member.eval()(x[0]).softmax(1) for member in plain]).mean(0)
+    torch.testing.assert_close(model.predict(x[0], num_draws=4).probs, probs)
+
+
 def test_statistics_of_components_follow_the_draws() -> None:
     net = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
     model = bf.bayesify(net, bf.EnsemblePatching(2, running_stats="component", spread=0.0), num_data=10)

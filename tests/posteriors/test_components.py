@@ -74,8 +74,19 @@ def test_one_pass_of_members_is_an_explicit_ensemble() -> None:
         outputs = [F.softmax(model(x), 1) for _ in range(30)]
     found = {next(k for k in range(3) if torch.allclose(o, expected[k], atol=1e-6)) for o in outputs}
     assert found == {0, 1, 2}
-    for batched in (False, True):  # predictions take all members evenly
-        torch.testing.assert_close(model.predict(x, num_draws=6, batched=batched).probs, expected.mean(0))
+    for batched in (False, True):  # predictions take every member once, whatever they are asked for
+        for num_draws in (1, 4, 6):
+            options = {"num_draws": num_draws, "batched": batched, "keep_samples": True}
+            prediction = model.predict(x, **options)
+            torch.testing.assert_close(prediction.probs, expected.mean(0))
+            assert len(prediction.samples) == 3
+
+
+def test_members_with_a_width_come_equally_often() -> None:
+    model = make(assignment="member", std=1e-3)
+    assert [model.posterior.num_passes(n) for n in (1, 3, 4, 20)] == [3, 3, 6, 21]
+    uneven = make(assignment="member", mixing=(0.2, 0.2, 0.6))
+    assert [uneven.posterior.num_passes(n) for n in (1, 20)] == [1, 20]
 
 
 def test_relaxed_assignments_are_one_hot_and_have_the_law() -> None:

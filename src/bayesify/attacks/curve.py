@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.attacks.gradient import evaluating
 from bayesify.attacks.iteration import iterates
 from bayesify.likelihoods import likelihood
 from bayesify.module import BayesianModule
+from bayesify.module.modes import evaluating
 from bayesify.predictive import Accumulator, Predictive
 
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from bayesify.batches import as_arguments
 from bayesify.families import standard_normal
 from bayesify.likelihoods import Likelihood, likelihood
 from bayesify.module import BayesianModule
+from bayesify.module.modes import evaluating
 from bayesify.moments import Gaussian, Moments
 from bayesify.posteriors import Call
 from bayesify.prediction import shares
@@ -58,14 +58,13 @@ def outputs(model: nn.Module, x: Tensor, num_draws: int, generator: Generator | 
     call = Call(*as_arguments(x, {}), generator)
     with model._locked():
         for member in range(members):
-            for _ in range(each):
-                if posterior.predicts_by_pass or posterior.sampling == "moments":
-                    output = model.pick(posterior.run(net, call, member))
-                else:
-                    drawn = posterior.draw(member, 1, generator)
-                    weights = {name: w[0].detach() for name, w in drawn.items()}
-                    output = model.pick(posterior.run_draw(net, call, weights, member))
-                yield _drawn(output, generator)
+            if posterior.predicts_by_pass or posterior.sampling == "moments":
+                for _ in range(each):
+                    yield _drawn(model.pick(posterior.run(net, call, member)), generator)
+                continue
+            for _, drawn in posterior.stream(member, each, 1, generator):
+                weights = {name: w[0].detach() for name, w in drawn.items()}
+                yield model.pick(posterior.run_draw(net, call, weights, member))
 
 
 def _drawn(output: Any, generator: Generator | None) -> Any:
@@ -85,15 +84,3 @@ def _root(cov: Tensor) -> Tensor:
 
 def _likelihood(model: nn.Module) -> Likelihood:
     return model.likelihood if isinstance(model, BayesianModule) else likelihood("categorical")
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode, and every module's own mode again afterwards."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode

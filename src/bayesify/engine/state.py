@@ -189,6 +189,7 @@ class RunState:
 def _make_optimizer(model: BayesianModule, options: Options) -> torch.optim.Optimizer:
     if options.optimizer is None:
         return model.optimizer(lr=options.lr)
-    if isinstance(options.optimizer, torch.optim.Optimizer):
-        return options.optimizer
-    return options.optimizer(model.parameters())
+    given = options.optimizer
+    optimizer = given if isinstance(given, torch.optim.Optimizer) else given(model.parameters())
+    model.method.check_optimizer(optimizer)
+    return optimizer

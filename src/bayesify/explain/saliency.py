@@ -17,8 +17,9 @@ def probability_of(model: nn.Module, label: Tensor, num_draws: int = 10, seed: i
         model: a Bayesian classifier, or a plain network of logits.
         label: (N,) class indices.
     """
-    from bayesify.attacks.gradient import evaluating, outputs
+    from bayesify.attacks.gradient import outputs
     from bayesify.likelihoods import likelihood
+    from bayesify.module.modes import evaluating
 
     law: Any = getattr(model, "likelihood", None)
     law = likelihood("categorical") if law is None else law

@@ -18,7 +18,8 @@ from bayesify.weights.where import Where
 class Method(ABC):
     """How a network becomes Bayesian. A method holds plain data and changes nothing.
 
-    Members, in this order: `needs_num_data`, `posterior`, `nll`, `optimizer`, `select`, `fixed_to`, `options`.
+    Members, in this order: `needs_num_data`, `posterior`, `nll`, `optimizer`, `check_optimizer`, `select`, `fixed_to`,
+    `options`.
     """
 
     name: ClassVar[str]
@@ -50,6 +51,10 @@ class Method(ABC):
         if parameters and all(p.is_cuda for p in parameters):
             options.setdefault("fused", True)
         return torch.optim.Adam(parameters, lr=lr, **options)
+
+    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """Raise where training by an optimiser of the user's would not be this method."""
+        return None
 
     def select(self, net: nn.Module, example: Any) -> Selection:
         return select(net, self.where, example)

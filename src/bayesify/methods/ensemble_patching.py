@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bayesify.checks import check_not_negative, check_whole
 from bayesify.methods.base import Method
 from bayesify.methods.coordinate_descent import CoordinateDescent
 from bayesify.names import lookup
@@ -44,10 +45,12 @@ class EnsemblePatching(Method):
                       gradient; "monte_carlo" the true mixture by `num_kl_draws` draws
     init, spread, gamma: how components start ("copies" of the network, `spread` × rms apart; "fresh" by
                       reset_parameters), and a value that norm scales start from
-    running_stats:    batch-norm statistics: "shared", or one set per "component" (assignment="layer")
+    running_stats:    batch-norm statistics: "shared", or one set per "component", which is the default of members and
+                      can be had for layers
     per_example:      a choice for every example of a batch (norm, linear and conv layers; others: one per batch)
     same_draws:       every process of a distributed run makes the same choices (else each its own)
-    coordinate_steps: > 0 trains shared and patched parameters in turn, that many steps each (C.2)
+    coordinate_steps: > 0 trains shared and patched parameters in turn, that many steps each (C.2), by the method's own
+                      optimiser
     where:            norm | output for layers and elements, linear | conv for dropout, all for members
     """
 
@@ -69,7 +72,7 @@ class EnsemblePatching(Method):
     init: str = "copies"
     spread: float = 0.1
     gamma: float | None = None
-    running_stats: str = "shared"
+    running_stats: str | None = None
     per_example: bool = False
     same_draws: bool = False
     coordinate_steps: int = 0
@@ -79,8 +82,11 @@ class EnsemblePatching(Method):
         lookup(ASSIGNMENTS, self.assignment, "assignment")
         if self.where is None:
             object.__setattr__(self, "where", WHERE[self.assignment])
-        if not isinstance(self.mixing, str):
+        if isinstance(self.mixing, Sequence) and not isinstance(self.mixing, str):
             object.__setattr__(self, "mixing", tuple(self.mixing))
+        if self.running_stats is None:
+            explicit = self.assignment == "member" and not self.per_example and self.mixing != "learned"
+            object.__setattr__(self, "running_stats", "component" if explicit else "shared")
         self._check_numbers()
         self._check_mixing()
         self._check_choices()
@@ -121,6 +127,13 @@ class EnsemblePatching(Method):
         groups = [shared, [p for p in patched if p.requires_grad]]
         return CoordinateDescent(groups, self.coordinate_steps, lr=lr, **options)
 
+    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        if self.coordinate_steps and not isinstance(optimizer, CoordinateDescent):
+            raise ValueError(
+                f"optimizer={type(optimizer).__name__} would train all parameters at once, but "
+                f"coordinate_steps={self.coordinate_steps} asks for turns: leave optimizer= out, or coordinate_steps="
+            )
+
     def select(self, net: nn.Module, example: Any) -> Selection:
         selection = super().select(net, example)
         refusal = ASSIGNMENTS[self.assignment].refusal
@@ -160,19 +173,18 @@ class EnsemblePatching(Method):
         return [f"norm layers without parameters, nothing to patch: {', '.join(bare)}"] if bare else []
 
     def _check_numbers(self) -> None:
-        if isinstance(self.num_components, bool) or self.num_components < 2:
+        if self.num_components in (0, 1):
             raise ValueError(
                 f"num_components={self.num_components!r} must be at least 2; for one component use bf.Point()"
             )
+        for key, least in (("num_components", 2), ("num_kl_draws", 1), ("coordinate_steps", 0)):
+            check_whole(getattr(self, key), key, least)
+        for key in ("drop_prob", "std", "shared_std", "spread", "temperature"):
+            check_not_negative(getattr(self, key), key)
         if not 0 < self.drop_prob < 1:
-            raise ValueError(f"drop_prob={self.drop_prob!r} must lie between 0 and 1")
-        for key in ("std", "shared_std", "spread", "coordinate_steps"):
-            if not getattr(self, key) >= 0:
-                raise ValueError(f"{key}={getattr(self, key)!r} must be at least 0")
-        if not self.temperature > 0 or not self.num_kl_draws >= 1:
-            raise ValueError(
-                f"temperature={self.temperature!r} must be positive, num_kl_draws={self.num_kl_draws!r} at least 1"
-            )
+            raise ValueError(f"drop_prob={self.drop_prob!r} must lie between 0 and 1, e.g. drop_prob=0.1")
+        if self.temperature == 0:
+            raise ValueError(f"temperature={self.temperature!r} must be positive, e.g. temperature=0.5")
         _by_role(self.prior_precision, "prior_precision")
         _by_role(0.0 if self.l2 is None else self.l2, "l2")
 
@@ -187,9 +199,11 @@ class EnsemblePatching(Method):
             raise ValueError(
                 f"mixing={self.mixing!r}: assignment={self.assignment!r} takes drop_prob= in place of probabilities"
             )
-        if len(self.mixing) != self.num_components or any(not p > 0 for p in self.mixing):
+        given = self.mixing if isinstance(self.mixing, tuple) else ()
+        if len(given) != self.num_components or not all(isinstance(p, int | float) and p > 0 for p in given):
             raise ValueError(
-                f"mixing={self.mixing!r} must hold num_components={self.num_components} positive numbers"
+                f"mixing={self.mixing!r} must hold num_components={self.num_components} positive numbers that sum to "
+                f"one, e.g. {(1 / self.num_components,) * self.num_components}"
             )
         if not math.isclose(math.fsum(self.mixing), 1, abs_tol=1e-6):
             raise ValueError(f"mixing={self.mixing!r} must sum to one, not to {math.fsum(self.mixing):g}")
@@ -212,11 +226,10 @@ class EnsemblePatching(Method):
                 "kl='l2' and l2= leave out terms that depend on what learn_std and mixing='learned' train: "
                 "use kl='auto' and prior_precision="
             )
-        if self.running_stats == "component" and (
-            self.assignment != "layer" or self.per_example or self.mixing == "learned"
-        ):
+        one_choice = ASSIGNMENTS[self.assignment].scalar and not self.per_example and self.mixing != "learned"
+        if self.running_stats == "component" and not one_choice:
             raise ValueError(
-                "running_stats='component' needs one choice for each layer and batch: assignment='layer', "
+                "running_stats='component' needs one choice for each layer and batch: assignment='layer' or 'member', "
                 "per_example=False and fixed mixing; else use running_stats='shared'"
             )
         if self.per_example and self.mixing == "learned":
@@ -229,6 +242,6 @@ def _by_role(value: float | Mapping[str, float], argument: str) -> dict[str, flo
     missing, unknown = [r for r in ROLES if r not in given], [r for r in given if r not in ROLES]
     if missing or unknown:
         raise ValueError(f"{argument}={value!r} must be a number, or a dict with {', '.join(ROLES)}")
-    if not all(number >= 0 for number in given.values()):
-        raise ValueError(f"{argument}={value!r} must not be negative")
+    for role, number in given.items():
+        check_not_negative(number, f"{argument}[{role!r}]" if isinstance(value, Mapping) else argument)
     return given

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 
@@ -35,4 +36,7 @@ def _training(module: nn.Module) -> list[nn.Module]:
 
 def _set_training(modules: list[nn.Module], mode: bool) -> None:
     for module in modules:
-        vars(module)["training"] = mode
+        if isinstance(module, torch.jit.ScriptModule):
+            module.training = mode  # compiled code keeps its own attributes
+        else:
+            vars(module)["training"] = mode

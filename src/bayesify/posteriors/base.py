@@ -24,8 +24,8 @@ class Call(NamedTuple):
 class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
-    Members, in this order: `nets`, `run`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `member`, `fold`, `install`,
-    `begin`, `collect`, `extra_tensors`, `idle_entries`, `make_room`, `describe`, `notes`.
+    Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `member`, `fold`,
+    `install`, `begin`, `collect`, `extra_tensors`, `idle_entries`, `make_room`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -36,7 +36,7 @@ class Posterior(nn.Module, ABC):
     sampling: str = "draw"
     #: why draws of this network cannot be batched by vmap; "" until one was refused
     vmap_refusal: str = ""
-    #: draws are read and not made, so that compiled code takes them as its input
+    #: draws are read or chosen and not made, so that compiled code takes them as its input
     stored: bool = False
     #: predictions average over passes like those of training, not over draws of the weights
     predicts_by_pass: bool = False
@@ -50,6 +50,10 @@ class Posterior(nn.Module, ABC):
     @abstractmethod
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
         """One pass of one member; with `kl_terms` also collects that member's KL."""
+
+    def num_passes(self, num_draws: int) -> int:
+        """Passes of one member in a prediction that asks for so many draws of it: one where nothing is random."""
+        return 1 if self.deterministic else num_draws
 
     @abstractmethod
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:

@@ -61,6 +61,7 @@ class Components(Posterior):
         self.assignment, self.probs, self.divergence = assignment, tuple(probs), kl
         self.std, self.learn_std, self.shared_std = std, learn_std, shared_std
         self.per_example, self.same_draws = per_example, same_draws
+        self.stored = assignment.name == "member"  # predictions take the members in turn
         self.penalty, self.remarks = kl.l2 is not None, list(remarks)
         self.patches = {name: patch_of(name, slots[0], assignment) for name, slots in selection.slots.items()}
         self.slots = {**selection.slots}
@@ -77,7 +78,7 @@ class Components(Posterior):
         for name in self.patches if learn_std else ():
             put_parameter(self.log_std, name, nn.Parameter(torch.tensor(math.log(std))))
         self.flat = None if assignment.zero or learn_mixing else flatten(self)
-        self.stats = RunningStats(net, selection, len(probs)) if own_stats else None
+        self.stats = RunningStats(net, assignment, list(units), len(probs)) if own_stats else None
         self.slots |= self.stats.slots if self.stats is not None else {}
         kinds = {w.name: w.kind for w in selection.random if not w.aliases}
         self.by_example = frozenset(
@@ -108,6 +109,14 @@ class Components(Posterior):
             self.stats.keep(chosen.by_unit, stats)
         return output
 
+    def num_passes(self, num_draws: int) -> int:
+        """The members of an explicit ensemble come equally often, and once where they have no width."""
+        count = len(self.probs)
+        if not self.stored or self.mixing.learned or len(set(self.probs)) > 1:
+            return num_draws
+        narrow = self.std == 0 and self.shared_std == 0
+        return count if narrow else count * -(-num_draws // count)
+
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return self._drawn(self.mixing.draw(self.device, n, generator), generator)
 
@@ -115,8 +124,7 @@ class Components(Posterior):
         self, member: int, num_draws: int, chunk: int, generator: Generator | None = None
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
         """The draws of a prediction; the members of an explicit ensemble come evenly."""
-        stratified = self.assignment.name == "member"
-        z = self.mixing.draw(self.device, num_draws, generator, stratified)  # (draws, assignments)
+        z = self.mixing.draw(self.device, num_draws, generator, self.stored)  # (draws, assignments)
         for part in z.split(chunk):
             yield len(part), self._drawn(part, generator)
 

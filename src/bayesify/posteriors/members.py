@@ -50,6 +50,9 @@ class Members(Posterior):
         with self._alone(net, member):
             return self._of(member).run(self.nets(net)[member], call, kl_terms=kl_terms)
 
+    def num_passes(self, num_draws: int) -> int:
+        return self._of(0).num_passes(num_draws)
+
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return self._of(member).draw(0, n, generator)
 

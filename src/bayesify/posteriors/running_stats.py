@@ -5,31 +5,36 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from bayesify.posteriors.assignments import Assignment
 from bayesify.posteriors.trees import get_buffer, put_buffer
-from bayesify.weights import Selection, Slot
-from bayesify.weights.watch import layer_of
+from bayesify.weights import Slot
 
 NAMES = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class RunningStats(nn.Module):
-    """The sets of components 2 … K of every patched batch-norm layer; the network's own belongs to the first."""
+    """The sets of components 2 … K of every batch-norm layer whose unit is among `units` (of the members of an
+    explicit ensemble: every one); the network's own belongs to the first."""
 
-    def __init__(self, net: nn.Module, selection: Selection, num_components: int) -> None:
+    def __init__(
+        self, net: nn.Module, assignment: Assignment, units: Sequence[str], num_components: int
+    ) -> None:
         super().__init__()
         self.others = nn.Module()
         self.slots: dict[str, list[Slot]] = {}
         self.units: dict[str, str] = {}
-        for path in dict.fromkeys(layer_of(name) for name in selection.slots):
-            module = net.get_submodule(path)
+        for path, module in net.named_modules():
             if not isinstance(module, nn.modules.batchnorm._NormBase) or not module.track_running_stats:
                 continue
             for key in NAMES:
                 name = f"{path}.{key}" if path else key
+                unit = assignment.unit(name)
+                if unit not in units:
+                    continue
                 own = module._buffers[key]
                 assert own is not None
                 self.slots[name] = [Slot(module, "_buffers", key)]
-                self.units[name] = path
+                self.units[name] = unit
                 put_buffer(self.others, name, torch.stack([own.clone() for _ in range(num_components - 1)]))
 
     def pick(self, chosen: Mapping[str, int | Tensor]) -> dict[str, Tensor]:
