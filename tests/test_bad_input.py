@@ -53,7 +53,10 @@ def test_num_data_missing_or_wrong() -> None:
 
 
 def test_where_that_selects_nothing() -> None:
-    with pytest.raises(ValueError, match=r"where=conv selects no parameter .*not in where=conv"):
+    with pytest.raises(
+        ValueError,
+        match=r"where=conv selects no parameter .* in linear layers; choose with where=bf.where.linear$",
+    ):
         bf.bayesify(mlp(), bf.MonteCarloVI(where=bf.where.conv))
     frozen = mlp().requires_grad_(False)
     with pytest.raises(ValueError, match=r"frozen \(requires_grad=False\)"):

@@ -1,6 +1,7 @@
 """bf.EnsemblePatching as users meet it: every option trains, predicts, compiles and comes back from a file."""
 
 import copy
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from patched_cases import batch, patched, small_cnn
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
 from bayesify.methods import METHODS, method
@@ -151,6 +153,23 @@ def test_coordinate_descent_trains_shared_and_patched_parameters_in_turn() -> No
         names.isdisjoint(patched_names) and names for names in (moved[0], moved[1], moved[4], moved[5])
     )
     assert all(names <= patched_names and names for names in (moved[2], moved[3]))
+
+
+def test_fit_trains_by_coordinate_descent() -> None:
+    """A run of one phase moves the shared parameters alone, a longer one both; another optimiser is refused."""
+    x, y = batch()
+    loader = DataLoader(TensorDataset(x, y), len(x))
+    for epochs in (2, 4):
+        model = patched(coordinate_steps=2)
+        before = {n: p.detach().clone() for n, p in model.named_parameters()}
+        bf.fit(model, loader, epochs=epochs, lr=0.01, accelerator="cpu", progress=False)
+        moved = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
+        patched_names = {n for n in before if n.startswith(("posterior.", "net.1.", "net.5."))}
+        assert moved - patched_names and bool(moved & patched_names) == (epochs == 4)
+    with pytest.raises(
+        ValueError, match="optimizer=SGD would train all parameters at once, but coordinate_steps=2"
+    ):
+        bf.fit(model, loader, epochs=1, optimizer=partial(torch.optim.SGD, lr=0.1), progress=False)
 
 
 def test_the_emp_toy_regression_knows_where_it_has_seen_nothing() -> None:

@@ -95,6 +95,8 @@ def test_fit_with_a_sampler_of_ones_own_and_cycles() -> None:
     )
     assert [p.step for p in model.posterior.kept.places] == [16, 24, 32, 40]
     assert history[-1]["lr"] == pytest.approx(0.01)
+    with pytest.raises(ValueError, match="optimizer=Adam finds a point and does not draw from the posterior"):
+        fit(bf.bayesify(make_net(), method), optimizer=torch.optim.Adam)
 
 
 def test_fit_writes_draws_beside_its_checkpoints(tmp_path: Path) -> None:

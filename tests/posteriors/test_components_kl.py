@@ -55,14 +55,18 @@ def test_the_kl_is_the_l2_form_with_the_probabilities(probs: Any) -> None:
     torch.testing.assert_close(model.loss(torch.randn(5, 3).double(), torch.zeros(5).long()).kl, expected)
 
 
-def test_its_gradient_is_weight_decay_with_the_probabilities() -> None:
+@pytest.mark.parametrize("probs", ["uniform", (0.2, 0.2, 0.6)])
+def test_its_gradient_is_weight_decay_with_the_probabilities(probs: Any) -> None:
     """∂/∂M_k of kl / num_data is τ p_k M_k / N: what weight_decay = τ p_k / N does."""
-    model = make()
+    model = make(mixing=probs)
+    p = torch.tensor([1 / 3] * 3 if probs == "uniform" else probs, dtype=torch.float64)
     (model.kl() / 20).backward()
     for name in model.posterior.patches:
         tau = TAU["patched_bias" if name.endswith("bias") else "patched_weight"]
-        for parameter in (model.net.get_parameter(name), model.get_parameter(f"posterior.components.{name}")):
-            torch.testing.assert_close(parameter.grad, tau / 3 / 20 * parameter)
+        own, others = model.net.get_parameter(name), model.get_parameter(f"posterior.components.{name}")
+        torch.testing.assert_close(own.grad, tau * p[0] / 20 * own)
+        each = p[1:].view(-1, *(1,) * own.dim())
+        torch.testing.assert_close(others.grad, tau * each / 20 * others)
     torch.testing.assert_close(model.net[0].weight.grad, TAU["shared_weight"] / 20 * model.net[0].weight)
 
 
@@ -92,6 +96,21 @@ def test_without_overlap_the_full_form_is_the_kl_of_the_true_mixture(assignment:
         estimates = torch.stack([full.kl() for _ in range(20)])
     error = estimates.std() / math.sqrt(20)
     assert abs(estimates.mean() - expected) < stats.t.isf(FAILURE_RATE / 2, 19) * error
+
+
+def test_shared_weights_of_some_width_are_normal() -> None:
+    """Eq. 3: what `shared_std` adds is the KL of N(M, s²) to N(0, 1/τ) by torch.distributions, less (τ/2) ‖M‖²."""
+    narrow, wide = (make(std=1e-3, shared_std=s, kl="full") for s in (0.0, 0.02))
+    wide.load_state_dict(narrow.state_dict())
+    expected = torch.zeros((), dtype=torch.float64)
+    for name in wide.posterior.shared:
+        mean = wide.net.get_parameter(name)
+        tau = TAU["shared_bias" if name.endswith("bias") else "shared_weight"]
+        width, prior = (torch.full_like(mean, value) for value in (0.02, tau**-0.5))
+        q, p = torch.distributions.Normal(mean, width), torch.distributions.Normal(0 * mean, prior)
+        kl = torch.distributions.kl_divergence(q, p).sum()
+        expected = expected + kl - tau / 2 * mean.square().sum()
+    torch.testing.assert_close(wide.kl() - narrow.kl(), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,8 @@ class Method(ABC):
             options.setdefault("fused", True)
         return torch.optim.Adam(parameters, lr=lr, **options)
 
-    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027
         """Raise where training by an optimiser of the user's would not be this method."""
-        return None
 
     def select(self, net: nn.Module, example: Any) -> Selection:
         return select(net, self.where, example)

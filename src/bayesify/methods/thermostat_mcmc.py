@@ -90,6 +90,13 @@ class ThermostatMCMC(Method):
         dtype = None if self.draw_dtype is None else DTYPES[self.draw_dtype]
         return Chain(net, selection, self.prior, self.due, self.keep, dtype)
 
+    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        if not isinstance(optimizer, Sampler):
+            raise ValueError(
+                f"optimizer={type(optimizer).__name__} finds a point and does not draw from the posterior: leave "
+                f"optimizer= out (the method's own sampler), or give one of bf.samplers"
+            )
+
     def optimizer(self, model: Any, lr: float = 1e-3, **options: Any) -> Sampler:
         """The sampler. num_steps: of the run, where a share of it matters; seed: of its noise (None: drawn from
         the global generator, and the same on all ranks); other options are the sampler's."""

@@ -13,6 +13,7 @@ from bayesify.methods import Method
 from bayesify.methods import method as make_method
 from bayesify.module.bayesian_module import MODELS, BayesianModule
 from bayesify.posteriors import Call
+from bayesify.weights import Selection
 
 
 def bayesify(
@@ -49,8 +50,23 @@ def bayesify(
     arguments = None if example is None else as_arguments(example, {})
     selection = method.select(net, arguments)
     if not selection.random and method.needs_random:
-        reasons = sorted({w.reason for w in selection.weights}) or ["the network has no parameters"]
-        raise ValueError(f"where={method.where} selects no parameter of this network: {'; '.join(reasons)}")
+        raise ValueError(f"where={method.where} selects no parameter of this network: {_why_none(selection)}")
     call = None if arguments is None else Call(*arguments)
     posterior = method.posterior(net, selection, call)
     return BayesianModule(net, method, posterior, likelihood, selection, num_data, output)
+
+
+def _why_none(selection: Selection) -> str:
+    """Why nothing became random, and what could."""
+    if not selection.weights:
+        return "it has none"
+    outside = [w for w in selection.weights if w.reason.startswith("not in where")]
+    reasons = sorted({w.reason for w in selection.weights} - {w.reason for w in outside})
+    if outside:
+        kinds = sorted({w.kind for w in outside})
+        named = [kind for kind in kinds if kind in ("conv", "linear", "norm")]
+        remedy = " | ".join(f"bf.where.{kind}" for kind in named) or "bf.where.all"
+        reasons.append(f"its trained parameters are in {', '.join(kinds)} layers; choose with where={remedy}")
+    elif any("requires_grad" in reason for reason in reasons):
+        reasons.append("unfreeze what shall be random with requires_grad_(True)")
+    return "; ".join(reasons)
