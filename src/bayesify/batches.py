@@ -44,14 +44,20 @@ def target_of(batch: Any) -> Tensor:
     return batch[1]
 
 
-def to_device(value: Any, device: torch.device) -> Any:
-    """Every tensor in a batch on `device`."""
+def inputs_for(model: Any, batch: Any) -> Any:
+    """The input of a loader's batch as `model` takes it: on its device, float32 in the precision of its weights."""
+    first = next(model.parameters())
+    return to_device(inputs_of(batch), first.device, first.dtype)
+
+
+def to_device(value: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
+    """Every tensor in a batch on `device`, those of float32 in `dtype` where one is given."""
     if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
+        return value.to(device, dtype if value.dtype == torch.float32 else None, non_blocking=True)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(to_device(v, device) for v in value))
+        return type(value)(*(to_device(v, device, dtype) for v in value))
     if isinstance(value, list | tuple):
-        return type(value)(to_device(v, device) for v in value)
+        return type(value)(to_device(v, device, dtype) for v in value)
     if isinstance(value, dict):
-        return {k: to_device(v, device) for k, v in value.items()}
+        return {k: to_device(v, device, dtype) for k, v in value.items()}
     return value

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import metrics
-from bayesify.batches import inputs_of, target_of, to_device
+from bayesify.batches import inputs_for, target_of, to_device
 from bayesify.metrics import ClassificationTally
 from bayesify.predictive import Predictive
 
@@ -68,7 +68,7 @@ def tally_of(
     tally, num_data = ClassificationTally(num_bins), 0
     for batch in loader:
         target = to_device(target_of(batch), device)
-        prediction = model.predict(to_device(inputs_of(batch), device), num_draws, generator=generator)
+        prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator)
         add_prediction(tally, prediction, target)
         num_data += len(target)
     if num_data == 0:
@@ -117,11 +117,9 @@ def scores_of(
     model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None = None
 ) -> dict[str, Tensor]:
     """name of a score -> one number per input of `loader`; targets, if any, are not looked at."""
-    device = next(model.parameters()).device
     parts: list[dict[str, Tensor]] = []
     for batch in loader:
-        x = to_device(inputs_of(batch), device)
-        prediction = model.predict(x, num_draws, generator=generator)
+        prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator)
         parts.append({name: score(prediction).flatten().cpu() for name, score in SCORES.items()})
     if not parts:
         raise ValueError("the ood loader is empty: nothing to compare with")
@@ -135,7 +133,7 @@ def _regression(
     device = next(model.parameters()).device
     for batch in loader:
         target = to_device(target_of(batch), device)
-        x = to_device(inputs_of(batch), device)
+        x = inputs_for(model, batch)
         prediction = model.predict(x, num_draws, keep_samples=True, generator=generator)
         parts.append({key: value.cpu() for key, value in _real(prediction, target).items()})
     if not parts:

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
 
-from bayesify.batches import as_arguments, inputs_of, to_device
+from bayesify.batches import as_arguments, inputs_for
 from bayesify.families import standard_normal
 from bayesify.moments import Gaussian
 from bayesify.passes.stacked import Stacked
@@ -39,9 +39,8 @@ def predict(
              later ones with inputs of the same shape are several times faster.
     """
     if isinstance(x, Iterable) and not isinstance(x, Tensor | tuple | list | dict) and not hasattr(x, "keys"):
-        device = next(model.parameters()).device
         options = (num_draws, keep_samples, generator, batched, compile)
-        parts = [predict(model, to_device(inputs_of(batch), device), *options).to("cpu") for batch in x]
+        parts = [predict(model, inputs_for(model, batch), *options).to("cpu") for batch in x]
         if not parts:
             raise ValueError("the loader is empty: nothing to predict")
         return concatenate(parts)

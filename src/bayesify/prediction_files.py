@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Generator
 
-from bayesify.batches import inputs_of, target_of, to_device
+from bayesify.batches import inputs_for, target_of
 from bayesify.files import write_atomically
 from bayesify.predictive import Predictive
 
@@ -61,10 +61,8 @@ class _Count:
 def _columns(
     model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None
 ) -> Iterator[Columns]:
-    device = next(model.parameters()).device
     for batch in loader:
-        x = to_device(inputs_of(batch), device)
-        prediction = model.predict(x, num_draws, generator=generator).to("cpu")
+        prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator).to("cpu")
         found = fields(prediction)
         with suppress(ValueError):  # inputs alone have none
             found["target"] = torch.as_tensor(target_of(batch)).cpu().numpy()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.batches import inputs_of, target_of, to_device
+from bayesify.batches import inputs_for, target_of, to_device
 from bayesify.evaluation import by_class, counted_targets
 from bayesify.predictive import Predictive
 
@@ -51,7 +51,7 @@ def fit_temperature(
     logs, labels, squares = [], [], []
     for batch in loader:
         target = to_device(target_of(batch), device)
-        prediction = model.predict(to_device(inputs_of(batch), device), num_draws, generator=generator)
+        prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator)
         if model.likelihood.task == "regression":
             error = target.reshape(prediction.mean.shape).double() - prediction.mean
             squares.append((error.square() / prediction.variance).flatten().cpu())

@@ -31,6 +31,15 @@ def test_num_data_comes_from_the_loader() -> None:
         assert made.num_data == 200
 
 
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+def test_validation_and_loaders_follow_the_precision(precision: str) -> None:
+    made = model("mc_vi")
+    history = quick(model=made, epochs=1, precision=precision)
+    assert history[-1]["val_nll"] < 1.5
+    assert made.predict(Loader(data().test, 40), num_draws=2).mean.dtype != torch.bfloat16
+    assert bf.evaluate(made, Loader(data().test, 40), num_draws=2)["nll"] < 1.5
+
+
 def test_accumulation_equals_a_larger_batch() -> None:
     def weights(batch_size: int, accumulate: int) -> list[torch.Tensor]:
         torch.manual_seed(0)
