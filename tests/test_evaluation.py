@@ -1,6 +1,7 @@
 """bf.evaluate equals the metrics computed by hand from one prediction of all data."""
 
 import math
+from collections import UserDict
 from typing import Any
 
 import pytest
@@ -170,6 +171,16 @@ def test_batches_of_different_lengths() -> None:
 def test_an_empty_loader_is_refused() -> None:
     with pytest.raises(ValueError, match="the loader is empty: nothing to evaluate"):
         bf.evaluate(token_model(), [])
+
+
+def test_a_batch_may_be_a_mapping_that_is_no_dict() -> None:
+    """transformers' collators give a BatchEncoding, which is a UserDict."""
+    torch.manual_seed(0)
+    model = bf.bayesify(nn.Linear(3, 2), "point")
+    x, y = torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 0, 1])
+    batch = UserDict({"input": x, "labels": y})
+    assert bf.evaluate(model, [batch]) == bf.evaluate(model, [(x, y)])
+    assert bf.fit(model, [batch], epochs=1, progress=False)[0]["nll"] > 0
 
 
 def test_a_dict_without_labels_is_refused() -> None:

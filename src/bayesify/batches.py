@@ -1,5 +1,6 @@
-"""What a user hands in: arguments of a network, and batches of (input, target) pairs or dicts."""
+"""What a user hands in: arguments of a network, and batches of (input, target) pairs or mappings."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -27,14 +28,14 @@ def inputs_of(batch: Any) -> Any:
     """The input: of pairs the first, of dicts all but the target."""
     if isinstance(batch, list | tuple):
         return batch[0]
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         return {key: value for key, value in batch.items() if key not in TARGETS}
     return batch
 
 
 def target_of(batch: Any) -> Tensor:
     """The target: of pairs the second, of dicts the entry under one of `TARGETS`."""
-    if isinstance(batch, dict):
+    if isinstance(batch, Mapping):
         for key in TARGETS:
             if key in batch:
                 return batch[key]
@@ -58,6 +59,6 @@ def to_device(value: Any, device: torch.device, dtype: torch.dtype | None = None
         return type(value)(*(to_device(v, device, dtype) for v in value))
     if isinstance(value, list | tuple):
         return type(value)(to_device(v, device, dtype) for v in value)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {k: to_device(v, device, dtype) for k, v in value.items()}
     return value
