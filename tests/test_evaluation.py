@@ -183,6 +183,16 @@ def test_a_batch_may_be_a_mapping_that_is_no_dict() -> None:
     assert bf.fit(model, [batch], epochs=1, progress=False)[0]["nll"] > 0
 
 
+def test_batches_of_three_are_refused() -> None:
+    """The third might be a sample weight, or the second another input: neither may be ignored."""
+    model = bf.bayesify(nn.Linear(3, 2), "point")
+    triples = DataLoader(TensorDataset(torch.randn(4, 3), torch.zeros(4).long(), torch.ones(4)))
+    with pytest.raises(ValueError, match=r"gives 3 things at a time.*\(\(a, b\), target\); sample weights"):
+        bf.evaluate(model, triples)
+    with pytest.raises(ValueError, match="gives 3 things at a time"):
+        bf.fit(model, triples, epochs=1, progress=False)
+
+
 def test_a_dict_without_labels_is_refused() -> None:
     with pytest.raises(ValueError, match=r"dict without 'labels' \(keys: features\)"):
         bf.evaluate(token_model(), [{"features": torch.randn(2, 4)}])

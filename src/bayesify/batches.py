@@ -42,6 +42,11 @@ def target_of(batch: Any) -> Tensor:
         raise ValueError(f"the batch is a dict without 'labels' (keys: {', '.join(map(str, batch))})")
     if not isinstance(batch, list | tuple) or len(batch) < 2:
         raise ValueError(f"the loader gives {type(batch).__name__}: (input, target) pairs are needed")
+    if len(batch) > 2:
+        raise ValueError(
+            f"the loader gives {len(batch)} things at a time: (input, target) pairs are needed. Several inputs are "
+            f"one tuple, ((a, b), target); sample weights go to model.loss in a loop of your own"
+        )
     return batch[1]
 
 
