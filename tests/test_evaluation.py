@@ -193,6 +193,16 @@ def test_batches_of_three_are_refused() -> None:
         bf.fit(model, triples, epochs=1, progress=False)
 
 
+def test_nan_in_targets_or_predictions_is_named() -> None:
+    x, y = torch.randn(4, 3), torch.tensor([0.0, 1.0, math.nan, 2.0])
+    regression = bf.bayesify(nn.Linear(3, 1), "point", likelihood="normal")
+    with pytest.raises(ValueError, match=r"target holds NaN or infinite values"):
+        bf.evaluate(regression, loader(x, y))
+    x[1] = math.nan
+    with pytest.raises(ValueError, match="the model predicts NaN: the inputs hold NaN, or the network"):
+        bf.evaluate(bf.bayesify(nn.Linear(3, 2), "point"), loader(x, torch.zeros(4).long()))
+
+
 def test_a_dict_without_labels_is_refused() -> None:
     with pytest.raises(ValueError, match=r"dict without 'labels' \(keys: features\)"):
         bf.evaluate(token_model(), [{"features": torch.randn(2, 4)}])

@@ -8,6 +8,7 @@ from torch import Generator, Tensor
 
 from bayesify import metrics
 from bayesify.batches import inputs_for, target_of, to_device
+from bayesify.likelihoods.base import match_real
 from bayesify.metrics import ClassificationTally
 from bayesify.predictive import Predictive
 
@@ -83,6 +84,8 @@ def add_prediction(tally: ClassificationTally, prediction: Predictive, target: T
     target, counted = counted_targets(prediction, target)
     if not counted.any():
         return
+    if prediction.mean.isnan().any():
+        raise ValueError("the model predicts NaN: the inputs hold NaN, or the network overflows")
     extra = {"entropy": prediction.entropy, "epistemic": prediction.epistemic}
     tally.add(
         by_class(prediction, prediction.mean)[counted],
@@ -151,8 +154,8 @@ def _regression(
 def _real(prediction: Predictive, target: Tensor) -> dict[str, Tensor]:
     """Per example of a batch: mean, target, nll, crps, std and the level of the target."""
     mean = prediction.mean
+    target = match_real(mean, target, values=True)
     nll = -prediction.log_prob(target)
-    target = target.reshape(mean.shape)
     assert prediction.kept is not None
     means, variances = prediction.kept
     level = metrics.quantile_levels(means, variances, target)
