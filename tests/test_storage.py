@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import bayesify as bf
-from bayesify import files
+from bayesify import files, methods
 
 METHODS = {
     "mc_vi": lambda: bf.MonteCarloVI(prior=bf.prior("normal", std=0.3), kl_weight=0.5, sampling="local"),
@@ -48,6 +49,22 @@ def test_every_method_comes_back(name: str, tmp_path: Path) -> None:
     assert all(torch.equal(v, state[k]) for k, v in model.state_dict().items())
     assert loaded.kl_weight == 0.25
     assert loaded.loss(torch.randn(5, 4), torch.zeros(5, dtype=torch.long)).total.isfinite()
+
+
+@pytest.mark.filterwarnings("ignore:batch norm")
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_every_method_can_be_pickled(name: str) -> None:
+    """So that models go to other processes."""
+    x, y = torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+    model = bf.bayesify(mlp(), name, num_data=8)
+    optimizer = model.optimizer(lr=1e-3)
+    model.loss(x, y).total.backward()
+    optimizer.step()
+    again = pickle.loads(pickle.dumps(model))
+    one, other = (m.predict(x, 2, generator=torch.Generator().manual_seed(0)).probs for m in (model, again))
+    assert torch.equal(one, other)
+    again.loss(x, y).total.backward()
+    again.optimizer(lr=1e-3).step()
 
 
 def test_likelihoods_with_state_come_back(tmp_path: Path) -> None:

@@ -60,6 +60,9 @@ class Chain(Posterior):
         self.watched: list[weakref.ref[Any]] = []
         self.batch_norm = _batch_norm_note(net)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "watched": []}  # nobody's optimiser steps a copy
+
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
         if kl_terms is None:
             return net(*call.args, **call.kwargs)

@@ -8,6 +8,8 @@ bf.where.matching("lora")                every parameter whose name holds "lora"
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from torch import nn
@@ -35,20 +37,47 @@ class Where:
         return self.test(candidate)
 
     def __or__(self, other: "Where") -> "Where":
-        return Where(
-            f"({self.text} | {other.text})", lambda c: self(c) or other(c), self.ordered or other.ordered
-        )
+        test = partial(_either, self, other)
+        return Where(f"({self.text} | {other.text})", test, self.ordered or other.ordered)
 
     def __and__(self, other: "Where") -> "Where":
-        return Where(
-            f"({self.text} & {other.text})", lambda c: self(c) and other(c), self.ordered or other.ordered
-        )
+        test = partial(_both, self, other)
+        return Where(f"({self.text} & {other.text})", test, self.ordered or other.ordered)
 
     def __invert__(self) -> "Where":
-        return Where(f"~{self.text}", lambda c: not self(c), self.ordered)
+        return Where(f"~{self.text}", partial(_not, self), self.ordered)
 
     def __repr__(self) -> str:
         return self.text
+
+
+# named functions, not lambdas: a model holds its `where`, and models are pickled
+def _either(a: Where, b: Where, c: Candidate) -> bool:
+    return a(c) or b(c)
+
+
+def _both(a: Where, b: Where, c: Candidate) -> bool:
+    return a(c) and b(c)
+
+
+def _not(a: Where, c: Candidate) -> bool:
+    return not a(c)
+
+
+def _always(c: Candidate) -> bool:
+    return True
+
+
+def _of_kind(kind: str, c: Candidate) -> bool:
+    return c.kind == kind
+
+
+def _matches(pattern: re.Pattern[str], c: Candidate) -> bool:
+    return pattern.search(c.name) is not None
+
+
+def _named(names: frozenset[str], c: Candidate) -> bool:
+    return c.name in names
 
 
 def matching(pattern: str) -> Where:
@@ -57,20 +86,20 @@ def matching(pattern: str) -> Where:
         compiled = re.compile(pattern)
     except re.error as error:
         raise ValueError(f"where.matching: {pattern!r} is not a regular expression ({error})") from None
-    return Where(f"matching({pattern!r})", lambda c: compiled.search(c.name) is not None)
+    return Where(f"matching({pattern!r})", partial(_matches, compiled))
 
 
 def named(names: frozenset[str]) -> Where:
     """Exactly these names: how a saved file says what was random."""
-    return Where(f"named({len(names)} parameters)", lambda c: c.name in names)
+    return Where(f"named({len(names)} parameters)", partial(_named, names))
 
 
-all = Where("all", lambda c: True)
-linear = Where("linear", lambda c: c.kind == "linear")
-conv = Where("conv", lambda c: c.kind == "conv")
-norm = Where("norm", lambda c: c.kind == "norm")
-input = Where("input", lambda c: c.first, ordered=True)
-output = Where("output", lambda c: c.last, ordered=True)
+all = Where("all", _always)
+linear = Where("linear", partial(_of_kind, "linear"))
+conv = Where("conv", partial(_of_kind, "conv"))
+norm = Where("norm", partial(_of_kind, "norm"))
+input = Where("input", attrgetter("first"), ordered=True)
+output = Where("output", attrgetter("last"), ordered=True)
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _NORM = (
