@@ -22,6 +22,11 @@ def test_every_registry_is_listed_with_a_line_each(what: str) -> None:
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
+def test_methods_of_one_class_are_told_apart() -> None:
+    lines = " ".join(succeed("show", "methods").stdout.split())
+    assert "each patched layer (emp) or weight (ecmp)" in lines
+
+
 def test_the_options_of_one_entry() -> None:
     method = succeed("show", "methods", "mc_vi").stdout
     assert "init_std" in method

@@ -55,7 +55,7 @@ class EnsemblePatching(Method):
     """
 
     name = "emp"
-    about = "every patched layer is chosen among K components, trained together (EMP)"
+    about = "K components trained together: each patched layer (emp) or weight (ecmp) is chosen among them"
 
     num_components: int = 5
     assignment: str = "layer"
