@@ -100,6 +100,12 @@ def test_an_empty_batch() -> None:
         bf.bayesify(mlp(), "mc_vi", num_data=10).loss(X[:0], Y[:0])
 
 
+def test_a_numpy_array_is_no_input() -> None:
+    """It could be iterated like a loader, row by row."""
+    with pytest.raises(TypeError, match=r"x is a numpy array: give a tensor, torch\.from_numpy\(x\)"):
+        bf.bayesify(mlp(), "point").predict(X.numpy())
+
+
 @pytest.mark.parametrize("device", ["cpu", GPU])
 def test_nan_in_the_batch_a_parameter_or_the_network_is_named(device: str) -> None:
     model = bf.bayesify(mlp().to(device), "mc_vi", num_data=10)

@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
@@ -38,6 +39,8 @@ def predict(
     compile: compile draw and network together, on a GPU as a CUDA graph; the first call takes a minute,
              later ones with inputs of the same shape are several times faster.
     """
+    if isinstance(x, np.ndarray):
+        raise TypeError("x is a numpy array: give a tensor, torch.from_numpy(x), of the network's dtype")
     if isinstance(x, Iterable) and not isinstance(x, Tensor | tuple | list | dict) and not hasattr(x, "keys"):
         options = (num_draws, keep_samples, generator, batched, compile)
         parts = [predict(model, inputs_for(model, batch), *options).to("cpu") for batch in x]
