@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 from torch import nn
 
@@ -25,3 +26,12 @@ def test_importing_loads_nothing_but_the_core() -> None:
     code = f"import sys, bayesify; print([m for m in '{heavy}'.split() if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_networks_are_loaded_when_they_are_asked_for() -> None:
+    code = "import sys, bayesify as bf; a = 'bayesify.nets' in sys.modules; bf.nets.alexnet; print(a)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    assert "nets" in bf.__all__
+    with pytest.raises(AttributeError, match="module 'bayesify' has no attribute 'nests'"):
+        _ = bf.nests  # type: ignore[attr-defined]

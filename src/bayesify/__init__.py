@@ -1,5 +1,8 @@
 """bayesify: one line makes any PyTorch network Bayesian."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from bayesify import attacks, compress, diagnostics, likelihoods, moments, samplers
 from bayesify.chains import sample_chains
 from bayesify.diagnostics.variance import zero_mean
@@ -32,6 +35,9 @@ from bayesify.priors import prior
 from bayesify.searching import search
 from bayesify.storage import load, save
 from bayesify.weights import where
+
+if TYPE_CHECKING:
+    from bayesify import nets
 
 __version__ = "0.1.0"
 
@@ -69,6 +75,7 @@ __all__ = [
     "load",
     "merge",
     "moments",
+    "nets",
     "prior",
     "sample_chains",
     "samplers",
@@ -77,3 +84,10 @@ __all__ = [
     "where",
     "zero_mean",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`bf.nets`, loaded when it is first asked for."""
+    if name == "nets":
+        return importlib.import_module("bayesify.nets")
+    raise AttributeError(f"module 'bayesify' has no attribute {name!r}")

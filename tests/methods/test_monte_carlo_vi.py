@@ -14,6 +14,8 @@ from bayesify.priors import Prior
 
 X, Y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
 
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+
 
 def network() -> nn.Module:
     torch.manual_seed(0)
@@ -40,6 +42,29 @@ def test_every_family_trains(family: str) -> None:
         optimizer.step()
     assert torch.isfinite(loss.total)
     assert all(p.grad is not None for p in bayesian.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize(
+    ("where", "num_kl_draws", "device"),
+    [
+        pytest.param(bf.where.output, 1000, "cpu", id="last layer"),
+        pytest.param(
+            bf.where.all, 10, "cpu", id="all, 10 draws"
+        ),  # 2.5 M weights × 1,000 draws take a CPU a minute
+        pytest.param(bf.where.all, 1000, "cuda", id="all", marks=GPU),
+    ],
+)
+def test_the_paper_s_api_in_one_line(where: bf.where.Where, num_kl_draws: int, device: str) -> None:
+    """Paper 1, Fig. 3: a network by name, a family, an estimator and its number of draws."""
+    torch.manual_seed(0)
+    method = bf.MonteCarloVI(family="radial", kl="repar", num_kl_draws=num_kl_draws, where=where)
+    bayesian = bf.bayesify(bf.nets.alexnet(10), method, num_data=50_000).to(device)
+    x, y = torch.randn(2, 3, 32, 32, device=device), torch.tensor([1, 3], device=device)
+    loss = bayesian.loss(x, y)
+    loss.total.backward()
+    assert torch.isfinite(loss.total)
+    assert loss.kl > 0
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in bayesian.parameters())
 
 
 @pytest.mark.parametrize("kl_estimator", ["exact", "repar", "stream", "direct"])

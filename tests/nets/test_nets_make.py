@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from bayesify.nets import make
+from bayesify.nets import alexnet, lenet, make, resnet, resnet_cifar
 
 OWN = """
 import torch
@@ -64,6 +64,12 @@ def test_input_shape_may_be_any_sequence() -> None:
     net = make("mlp", num_outputs=2, input_shape=torch.Size([3, 4]))
     assert net(torch.zeros(5, 3, 4)).shape == (5, 2)
     assert make("mlp", num_outputs=2, input_shape=[3])(torch.zeros(5, 3)).shape == (5, 2)
+
+
+def test_image_networks_have_the_usual_size_of_their_data_as_default() -> None:
+    assert lenet(10)(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    for net in (alexnet(10), resnet(18, 10), resnet_cifar(20, 10)):
+        assert net.eval()(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
 
 
 def test_unknown_names_raise() -> None:

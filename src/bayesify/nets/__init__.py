@@ -3,6 +3,7 @@
     net = make("resnet18", num_outputs=10, input_shape=(3, 32, 32))
     net = make("my_package.my_module:my_net", num_outputs=10, input_shape=(3, 32, 32))
     net = make("transformers:vit", num_outputs=10, input_shape=(3, 224, 224))
+    net = alexnet(num_outputs=10)  # the factories themselves; images are 3×32×32 unless input_shape says otherwise
 
 All are plain `nn.Module`s that take a batch of inputs and return (batch, num_outputs). Every submodule that
 owns parameters has `reset_parameters`, which draws them again as at the start.
@@ -140,4 +141,24 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-__all__ = ["NETS", "Net", "make"]
+__all__ = [
+    "NETS",
+    "Net",
+    "alexnet",
+    "densenet",
+    "lenet",
+    "lenet_small",
+    "make",
+    "mlp",
+    "preact_resnet",
+    "pyramidnet",
+    "pyramidnet110",
+    "resnet",
+    "resnet_cifar",
+    "resnetpp",
+    "resnetpp_cifar",
+    "unet3d_encoder",
+    "vgg",
+    "vgg_like",
+    "vit",
+]

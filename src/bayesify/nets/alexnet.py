@@ -54,13 +54,13 @@ def dense_head(num_outputs: int, dropout: float) -> nn.Sequential:
 
 
 def alexnet(
-    num_outputs: int, input_shape: tuple[int, ...], head: str = "auto", dropout: float = 0.5
+    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), head: str = "auto", dropout: float = 0.5
 ) -> AlexNet:
     """AlexNet; head="auto" is "imagenet" from 224 pixels on and "compact" below.
 
     dropout: rate before the two dense layers of the ImageNet head.
 
-    >>> alexnet(10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
+    >>> alexnet(10)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
     head = choose("head", head, input_shape, small="compact", large="imagenet", threshold=224)

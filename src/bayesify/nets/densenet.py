@@ -63,7 +63,9 @@ class DenseNet(nn.Module):
         return self.head(F.relu(self.norm(self.blocks(self.stem(x)))))
 
 
-def densenet(depth: int, num_outputs: int, input_shape: tuple[int, ...], stem: str = "auto") -> DenseNet:
+def densenet(
+    depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), stem: str = "auto"
+) -> DenseNet:
     """DenseNet-121/161/169/201; stem="auto" is "imagenet" from 64 pixels on and "cifar" below.
 
     The CIFAR stem is a 3×3 convolution at full size, with batch norm and ReLU; the blocks stay the same.

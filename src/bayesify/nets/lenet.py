@@ -63,7 +63,7 @@ def feature_size(size: int) -> int:
 
 def lenet(
     num_outputs: int,
-    input_shape: tuple[int, ...],
+    input_shape: tuple[int, ...] = (1, 28, 28),
     activation: str = "relu",
     conv_activation: str | None = None,
     batch_norm: bool = False,
@@ -84,7 +84,7 @@ def lenet(
 
 def lenet_small(
     num_outputs: int,
-    input_shape: tuple[int, ...],
+    input_shape: tuple[int, ...] = (1, 28, 28),
     activation: str = "relu",
     conv_activation: str | None = None,
     batch_norm: bool = False,

@@ -84,7 +84,7 @@ class PreActResNet(nn.Module):
 
 
 def preact_resnet(
-    depth: int, num_outputs: int, input_shape: tuple[int, ...], stem: str = "auto"
+    depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), stem: str = "auto"
 ) -> PreActResNet:
     """PreActResNet-18/34/50/101/152; stem="auto" is "imagenet" from 64 pixels on and "cifar" below.
 

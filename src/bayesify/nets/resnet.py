@@ -121,7 +121,9 @@ class ResNet(nn.Module):
         return self.head(self.blocks(self.stem(x)))
 
 
-def resnet(depth: int, num_outputs: int, input_shape: tuple[int, ...], stem: str = "auto") -> ResNet:
+def resnet(
+    depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), stem: str = "auto"
+) -> ResNet:
     """ResNet-18/34/50/101/152; stem="auto" is "imagenet" from 64 pixels on and "cifar" below.
 
     >>> resnet(18, 10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
@@ -133,7 +135,11 @@ def resnet(depth: int, num_outputs: int, input_shape: tuple[int, ...], stem: str
 
 
 def resnet_cifar(
-    depth: int, num_outputs: int, input_shape: tuple[int, ...], width: int = 16, shortcut: str = "pad"
+    depth: int,
+    num_outputs: int,
+    input_shape: tuple[int, ...] = (3, 32, 32),
+    width: int = 16,
+    shortcut: str = "pad",
 ) -> ResNet:
     """ResNet-20/32/44/56/110: depth = 6 n + 2, three stages of n basic blocks, widths 16, 32 and 64.
 

@@ -126,7 +126,9 @@ class ResNetPP(nn.Module):
         return self.head(features.mean((2, 3)))
 
 
-def resnetpp_cifar(depth: int, num_outputs: int, input_shape: tuple[int, ...], width: int = 16) -> ResNetPP:
+def resnetpp_cifar(
+    depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), width: int = 16
+) -> ResNetPP:
     """ResNet++-20/32/44/56: depth = 6 n + 2, three stages of n pairs of 3×3 convolutions.
 
     width: of the first stage; the paper's ResNet-56 has 32.
@@ -140,7 +142,11 @@ def resnetpp_cifar(depth: int, num_outputs: int, input_shape: tuple[int, ...], w
 
 
 def resnetpp(
-    depth: int, num_outputs: int, input_shape: tuple[int, ...], stem: str = "auto", width: int = 64
+    depth: int,
+    num_outputs: int,
+    input_shape: tuple[int, ...] = (3, 32, 32),
+    stem: str = "auto",
+    width: int = 64,
 ) -> ResNetPP:
     """ResNet++-50; stem="auto" is "imagenet" from 64 pixels on and "cifar" below."""
     check_positive(width=width)

@@ -61,7 +61,7 @@ def vgg(
     depth: int,
     batch_norm: bool,
     num_outputs: int,
-    input_shape: tuple[int, ...],
+    input_shape: tuple[int, ...] = (3, 32, 32),
     head: str = "auto",
     dropout: float = 0.5,
 ) -> VGG:
@@ -83,7 +83,7 @@ def vgg(
 VGG_LIKE_RATES = ((0.3, 0), (0.4, 0), (0.4, 0.4, 0), (0.4, 0.4, 0), (0, 0, 0))
 
 
-def vgg_like(num_outputs: int, input_shape: tuple[int, ...], dropout: bool = True) -> VGG:
+def vgg_like(num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), dropout: bool = True) -> VGG:
     """The VGG-like net of paper 5: VGG-16's convolutions with batch norm, one dense layer of 512 units.
 
     Dropout as in the paper's published code: .3 behind the first convolution, .4 behind those of stages 2 to
