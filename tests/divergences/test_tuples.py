@@ -6,7 +6,8 @@ import pytest
 import torch
 from kl_pairs import LIKE, make_family, make_prior
 
-from bayesify.divergences import of_feature, of_kl, of_prior
+import bayesify as bf
+from bayesify.divergences import of_feature, of_kl, of_prior, support
 from bayesify.divergences.taylor import taylor_d_P
 from bayesify.divergences.tuples import Parameterization, of_terms
 from bayesify.families import FAMILIES
@@ -44,6 +45,24 @@ def test_corollary_1() -> None:
 
 
 @pytest.mark.parametrize("k", range(1, 5))
+def test_corollary_1_of_an_exponential(k: int) -> None:
+    """w′ = e^w, w = θ ξ (log-gamma, definition (ii)): log^k w′ has the tuple of w^k, for w = θ ξ of one node."""
+    found = tuple_of("exp_gamma", log(k))
+    assert found.d_P == 1
+    assert found.statistics == [power(k)]
+    assert found.naive_d_P(1) == 1
+
+
+@pytest.mark.parametrize("k", range(1, 5))
+def test_a_constant_scale_is_no_parameter(k: int) -> None:
+    """w = loc + ξ (log-gamma, definition (i)): w^k has S = 1 parameter and the nodes loc^{k−j} ξ^j, j < k."""
+    found = tuple_of("log_gamma", power(k))
+    assert found.d_P == k
+    assert found.naive_d_P(1) == 1
+    assert found.free_statistics == [power(k)]
+
+
+@pytest.mark.parametrize("k", range(1, 5))
 def test_corollary_2(k: int) -> None:
     """w′ = e^w, w = μ + σ ξ: log^k w′ has the tuple of w^k; w′ itself has none."""
     assert tuple_of("log_normal", log(k)).d_P == math.comb(k + 1, 1)
@@ -76,12 +95,46 @@ def test_the_direct_graph_of_w_squared() -> None:
         ("gamma", "gamma", 2),  # log θ and θ
         ("gamma", "log_normal", 3),  # log θ, log² θ and log θ · log ξ
         ("log_normal", "log_normal", 6),
+        ("exp_gamma", "pareto", 2),  # log θ and θ ξ
+        ("log_gamma", "normal", 3),  # loc, loc² and loc ξ; log scale = 0
     ],
 )
 def test_the_tuple_of_a_whole_kl(family: str, prior: str, size: int) -> None:
     found = of_kl(make_family(family), make_prior(prior))
     assert found is not None
     assert found.d_P == size
+    pair = support(family, make_prior(prior))
+    assert pair.sizes["repar"] == size
+    assert pair.d_P == size  # `auto` is exact here, through the same tuple
+
+
+def test_a_random_tensor_and_a_prior_of_each_tensor_have_tuples_too() -> None:
+    q = bf.family("normal", like=torch.ones(2, 3))
+    for found in (of_kl(q, bf.prior("normal")), of_kl(q, bf.prior("fan_in"))):
+        assert found is not None
+        assert found.d_P == 4  # of a prior with mean 0: μ², μσ ξ, σ² ξ² and log σ
+    cross, square = of_prior(q, bf.prior("normal")), of_feature(q, power(2))
+    assert cross is not None and square is not None
+    assert (cross.d_P, square.d_P) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("family", "prior", "status", "size"),
+    [
+        ("normal", "logistic", "stream", 2),  # any log-density of w = μ + σ ξ
+        ("log_normal", "student_t", "stream", 2),
+        ("gamma", "logistic", "stream", 1),  # of w = θ ξ
+        ("exp_gamma", "logistic", "stream", 1),
+        ("normal", "laplace", "exact", 2),  # a closed form of μ and σ
+        ("normal", "gamma", "impossible", None),
+    ],
+)
+def test_a_pair_says_the_size_of_the_way_it_is_computed(
+    family: str, prior: str, status: str, size: int | None
+) -> None:
+    pair = support(family, prior)
+    assert (pair.status, pair.d_P) == (status, size)
+    assert pair.sizes.get("stream", size) == size
 
 
 @pytest.mark.parametrize(

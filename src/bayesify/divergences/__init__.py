@@ -15,7 +15,14 @@ from bayesify.divergences.stream import stream
 from bayesify.divergences.support import Pair, best_estimator, check_method, check_pair, support
 from bayesify.divergences.taylor import check_taylor, taylor
 from bayesify.divergences.together import TOGETHER
-from bayesify.divergences.tuples import Parameterization, of_feature, of_kl, of_prior, prior_of
+from bayesify.divergences.tuples import (
+    Parameterization,
+    distribution_of,
+    of_feature,
+    of_kl,
+    of_prior,
+    prior_of,
+)
 from bayesify.families import Family, RandomTensor
 from bayesify.names import lookup
 from bayesify.priors import Prior
@@ -58,7 +65,7 @@ def kl(
     noise: base noise (num_draws, *shape) to use instead of fresh draws; then E log q is the mean over it, too, and
         repar, stream and direct agree.
     """
-    distribution = q.distribution() if isinstance(q, RandomTensor) else q
+    distribution = distribution_of(q)
     p = prior_of(distribution, p)
     function = lookup(ESTIMATORS, estimator, "estimator")
     check_options(estimator, options)

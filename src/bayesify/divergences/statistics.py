@@ -47,7 +47,7 @@ def drawn(q: Family, tuple_: Parameterization, draws: Draws) -> Means:
         if draws.noise is not None:
             return {t: t(draws.noise).mean(0) for t in [*tuple_.statistics, *tuple_.free_statistics]}
         free = expected(q, tuple_.free_statistics)
-        if free is None or math.inf in free.values():
+        if free is None or any(isinstance(mean, float) and math.isinf(mean) for mean in free.values()):
             return _accumulated(q, [*tuple_.statistics, *tuple_.free_statistics], draws)
         if not tuple_.statistics:
             return free

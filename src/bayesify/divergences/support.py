@@ -1,6 +1,7 @@
 """Which estimators a pair (family, prior) has, decided from supports, moments and tuples; and why it has none."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -8,7 +9,7 @@ from torch import Generator
 
 from bayesify.divergences.exact import has_closed_form
 from bayesify.divergences.taylor import refusal
-from bayesify.divergences.tuples import expand, of_prior, prior_of
+from bayesify.divergences.tuples import expand, num_parameters, of_kl, of_prior, prior_of
 from bayesify.families import FAMILIES, Family, RandomTensor
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.log_location_scale import LogLocationScale
@@ -27,6 +28,9 @@ class Pair(NamedTuple):
     estimators: all that apply
     reason:     why it is impossible, or has no Monte-Carlo estimator, or when it is infinite
     nearest:    what works instead
+    sizes:      d_P, the nodes of each weight that need gradients, whatever the number of draws, by estimator:
+                that of the tuple of log q − log p for exact and repar; for stream, and for closed forms beyond the
+                tuples, the coordinates of θ themselves. (`taylor_d_P(order, about)` is that of a Taylor polynomial.)
     """
 
     status: str
@@ -34,6 +38,12 @@ class Pair(NamedTuple):
     estimators: tuple[str, ...]
     reason: str = ""
     nearest: str = ""
+    sizes: Mapping[str, int] = {}
+
+    @property
+    def d_P(self) -> int | None:
+        """d_P of the way that `auto` takes, the `status`; None where the pair has no KL."""
+        return self.sizes.get(self.status.partition(" ")[0])
 
 
 def support(family: str | type[Family], prior_: str | Prior, **family_options: Any) -> Pair:
@@ -43,6 +53,8 @@ def support(family: str | type[Family], prior_: str | Prior, **family_options: A
     'impossible'
     >>> support("gamma", "gamma").status
     'exact'
+    >>> support("normal", "logistic").d_P  # by stream
+    2
     """
     kind = lookup(FAMILIES, family, "family") if isinstance(family, str) else family
     p = prior(prior_) if isinstance(prior_, str) else prior_
@@ -59,7 +71,16 @@ def describe(q: Family, p: Prior) -> Pair:
         return Pair("impossible", "none", (), reason)
     reason = reason or _conditional(q, p)
     sampled = _cost(q, p) if "repar" in names else "stream" if "stream" in names else "none"
-    return Pair("exact" if "exact" in names else sampled, sampled, names, reason)
+    status = "exact" if "exact" in names else sampled
+    return Pair(status, sampled, names, reason, sizes=_sizes(q, p, names))
+
+
+def _sizes(q: Family, p: Prior, names: tuple[str, ...]) -> dict[str, int]:
+    """d_P of the estimators whose graph does not grow with the draws."""
+    found, coordinates = of_kl(q, p), num_parameters(q)
+    tuple_size = coordinates if found is None else found.d_P
+    sizes = {"exact": tuple_size, "repar": tuple_size, "stream": coordinates}
+    return {name: size for name, size in sizes.items() if name in names}
 
 
 def estimators(q: Family, p: Prior) -> tuple[tuple[str, ...], str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bayesify.families.base import Family
+from bayesify.families.base import Family, RandomTensor
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.log_location_scale import LogLocationScale
 from bayesify.families.scale import Scale
@@ -56,7 +56,7 @@ class Parameterization(NamedTuple):
 
     constant: float
     terms: tuple[Term, ...]
-    num_parameters: int  # S, the coordinates of θ
+    num_parameters: int  # S, the coordinates of θ that are no constants of the family
 
     @property
     def d_P(self) -> int:
@@ -133,6 +133,16 @@ def coordinates(q: Family) -> list[Tensor]:
     return [q.scale]
 
 
+def num_parameters(q: Family) -> int:
+    """S: the coordinates of θ, without those that are constants of the family."""
+    return len(coordinates(q)) - len(q.constants)
+
+
+def distribution_of(q: Family | RandomTensor) -> Family:
+    """The family itself, also of a random tensor that holds one (`bf.family(...)`)."""
+    return q.distribution() if isinstance(q, RandomTensor) else q
+
+
 def of_terms(q: Family, terms: Terms, magnitude: bool = False) -> Parameterization | None:
     """The tuple of g(w) = constant + Σ coefficient · feature(w), or of g(|w|) with `magnitude`.
 
@@ -144,7 +154,7 @@ def of_terms(q: Family, terms: Terms, magnitude: bool = False) -> Parameterizati
         if expanded is None:
             return None
         found += [term._replace(coefficient=coefficient * term.coefficient) for term in expanded]
-    return Parameterization(terms.constant, _merge(found), 1 if isinstance(q, Scale) else 2)
+    return Parameterization(terms.constant, _merge(found), num_parameters(q))
 
 
 def prior_of(q: Family, p: Prior) -> Prior:
@@ -152,15 +162,15 @@ def prior_of(q: Family, p: Prior) -> Prior:
     return p.at("", torch.empty(q.shape, device="meta"))
 
 
-def of_feature(q: Family, feature: Feature) -> Parameterization | None:
+def of_feature(q: Family | RandomTensor, feature: Feature) -> Parameterization | None:
     """The tuple of one feature of w: w^k, |w|^p, log^k |w| (Theorems 1 and 2, Corollaries 1 and 2)."""
-    return of_terms(q, Terms(0.0, {feature: 1.0}))
+    return of_terms(distribution_of(q), Terms(0.0, {feature: 1.0}))
 
 
-def of_prior(q: Family, p: Prior) -> Parameterization | None:
+def of_prior(q: Family | RandomTensor, p: Prior) -> Parameterization | None:
     """The tuple of log p(w); priors on the positive half-line see |w|."""
     terms = p.terms() if p.independent else None
-    return None if terms is None else of_terms(q, terms, magnitude=p.lower >= 0)
+    return None if terms is None else of_terms(distribution_of(q), terms, magnitude=p.lower >= 0)
 
 
 def of_family(q: Family) -> Parameterization:
@@ -168,24 +178,44 @@ def of_family(q: Family) -> Parameterization:
     terms = [Term(-1.0, Monomial(log_scale=1))]
     if isinstance(q, LogLocationScale):  # w = exp(x), x = loc + scale ξ: −log scale − x
         terms += [Term(-1.0, Monomial(loc=1)), Term(-1.0, Monomial(scale=1), power(1))]
-    return Parameterization(0.0, tuple(terms), 1 if isinstance(q, Scale) else 2)
+    return Parameterization(0.0, tuple(_without_constants(q, terms)), num_parameters(q))
 
 
-def of_kl(q: Family, p: Prior) -> Parameterization | None:
-    """The tuple of log q(w) − log p(w), less log q₀(ξ), which has no gradient."""
-    cross = of_prior(q, p)
+def of_kl(q: Family | RandomTensor, p: Prior) -> Parameterization | None:
+    """The tuple of log q(w) − log p(w), less log q₀(ξ), which has no gradient.
+
+    >>> of_kl(family("normal", like=torch.zeros(3)), prior("normal")).d_P  # μ², μσ ξ, σ² ξ² and log σ
+    4
+    """
+    q = distribution_of(q)
+    cross = of_prior(q, prior_of(q, p))
     return None if cross is None else of_family(q).minus(cross)
 
 
 def expand(q: Family, feature: Feature, magnitude: bool = False) -> list[Term] | None:
     """feature(w) as Σ a n(θ) t(ξ); of |w| instead of w with `magnitude`; None where there is no finite sum."""
+    terms: list[Term] | None = None
     if isinstance(q, LocationScale):
-        return _location_scale(feature, magnitude)
-    if isinstance(q, LogLocationScale):
-        return _binomial(int(feature.power)) if _is_log_power(feature) else None
-    if isinstance(q, Scale):
-        return _scale(q, feature, magnitude)
-    return None
+        terms = _location_scale(feature, magnitude)
+    elif isinstance(q, LogLocationScale):
+        terms = _binomial(int(feature.power)) if _is_log_power(feature) else None
+    elif isinstance(q, Scale):
+        terms = _scale(q, feature, magnitude)
+    return None if terms is None else _without_constants(q, terms)
+
+
+def _without_constants(q: Family, terms: Sequence[Term]) -> list[Term]:
+    """Coordinates that are constants of the family moved into the coefficients; what they make zero is left out."""
+    if not q.constants:
+        return list(terms)
+    found = []
+    for a, n, t in terms:
+        for name, value in q.constants.items():
+            a *= value ** getattr(n, name) * (math.log(value) ** n.log_scale if name == "scale" else 1.0)
+            n = n._replace(loc=0) if name == "loc" else n._replace(scale=0, log_scale=0)
+        if a:
+            found.append(Term(a, n, t))
+    return found
 
 
 def _location_scale(feature: Feature, magnitude: bool) -> list[Term] | None:

@@ -42,6 +42,8 @@ class Family(ABC):
     symmetric: ClassVar[bool] = False
     #: the mean is zero whatever the parameters are, so that passes leave its product out
     zero_mean: ClassVar[bool] = False
+    #: coordinates of the form (loc, scale) that are the same number for all weights, and so no parameters
+    constants: ClassVar[Mapping[str, float]] = {}
 
     @abstractmethod
     def __init__(self, centre: Tensor, **parameters: Any) -> None:

@@ -1,5 +1,7 @@
 """The exp-gamma family: definition (ii) of "log-gamma"."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -22,6 +24,7 @@ class ExpGamma(GammaLaw, LogLocationScale):
     name = "exp_gamma"
     about = "|w| = exp(scale ξ) > 1, ξ ~ Gamma(concentration, 1): log-gamma, definition (ii)"
     support = "above_one"
+    constants: ClassVar = {"loc": 0.0}
 
     def __init__(self, centre: Tensor, negative: Tensor, concentration: float) -> None:
         self.centre = centre

@@ -1,6 +1,7 @@
 """The log-gamma family: definition (i) of "log-gamma"."""
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -24,6 +25,7 @@ class LogGamma(LocationScale):
 
     name = "log_gamma"
     about = "w = loc + log Gamma(concentration, 1) − ψ(concentration): log-gamma, definition (i)"
+    constants: ClassVar = {"scale": 1.0}
 
     def __init__(self, centre: Tensor, concentration: Tensor) -> None:
         super().__init__(centre, torch.zeros_like(centre))
