@@ -1,18 +1,25 @@
-"""Fused random kernels have the law of the plain ones; with given noise, the same numbers."""
+"""Fused random kernels have the law of the plain ones; with given noise, the same numbers.
 
+Without a GPU the kernel itself runs in Triton's interpreter: TRITON_INTERPRET=1, where Triton is installed.
+"""
+
+import importlib.util
 import math
+import os
+from typing import Any
 
 import pytest
 import torch
 from scipy import stats
 
 from bayesify.kernels import LAWS, noise_sums, normal_draws
-from bayesify.kernels.sums import BLOCK, draw_noise, radial_norms
+from bayesify.kernels.sums import BLOCK, block_norms, draw_noise, noise_of, radial_norms, random_numbers
 
 DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")),
 ]
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
 FAILURE_RATE = 1e-6
 
 
@@ -54,6 +61,55 @@ def test_radial_sums_have_the_law_of_stored_draws(entries: int, device: str) -> 
             assert distance < bound
     test = stats.kstest(second.sum(1).double().cpu().numpy(), stats.chi2(n).cdf)
     assert test.pvalue > FAILURE_RATE
+
+
+def assert_equal_sums(found: tuple[torch.Tensor, torch.Tensor], noise: torch.Tensor) -> None:
+    """To 1e-6 of the numbers that are added up."""
+    for sums, part in zip(found, (noise, noise.square()), strict=True):
+        expected, size = part.double().sum(0).cpu(), part.double().abs().sum(0).cpu()
+        assert ((sums.cpu() - expected).abs() <= 1e-6 * size + 1e-12).all()
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(("shape", "n"), [((7,), 1), ((BLOCK + 3,), 6), ((3, 5), 37), ((), 3)])
+@pytest.mark.parametrize("device", DEVICES)
+def test_given_noise_is_summed_up(law: str, shape: tuple[int, ...], n: int, device: str) -> None:
+    """On a GPU by the kernel: the same numbers as the plain form on a CPU makes of them."""
+    numbers = random_numbers(law, (n, *shape), torch.empty(shape), torch.Generator().manual_seed(n))
+    found = noise_sums(law, torch.empty(shape, device=device), n, noise=numbers.to(device))
+    assert_equal_sums(found, noise_of(law, numbers))
+
+
+@pytest.fixture
+def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loop bounds are arrays of one number there, which numpy 2.4 no longer turns into an int by itself."""
+    from triton.runtime import interpreter
+
+    plain = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        plain(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patched)
+
+
+@pytest.mark.usefixtures("interpreter")
+@pytest.mark.skipif(not INTERPRETED, reason="needs TRITON_INTERPRET=1 and Triton")
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize(("shape", "n"), [((7,), 1), ((BLOCK + 3,), 6), ((3, 5), 37)])
+def test_the_interpreted_kernel_makes_the_plain_form_s_numbers(
+    law: str, shape: tuple[int, ...], n: int
+) -> None:
+    from bayesify.kernels.triton_sums import launch
+
+    like, generator = torch.empty(shape), torch.Generator().manual_seed(n)
+    numbers = random_numbers(law, (n, *shape), like, generator)
+    norms = block_norms(numbers, BLOCK) if law == "radial" else None
+    found = launch(law, like, n, torch.tensor(0), norms, BLOCK, numbers)
+    assert_equal_sums(found, noise_of(law, numbers))
+    for ours, plain in zip(found, noise_sums(law, like, n, noise=numbers), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -13,7 +13,13 @@ TINY = tl.constexpr(2.0**-32)
 
 
 def launch(
-    law: str, like: Tensor, n: int, seed: Tensor, norms: Tensor | None, block: int
+    law: str,
+    like: Tensor,
+    n: int,
+    seed: Tensor,
+    norms: Tensor | None,
+    block: int,
+    noise: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     numel = like.numel()
     blocks = triton.cdiv(numel, block)
@@ -25,11 +31,13 @@ def launch(
         first,
         second,
         first if norms is None else norms,
+        first if noise is None else noise.contiguous(),
         seed,
         numel,
         n,
         share,
         LAW=law,
+        GIVEN=noise is not None,
         BLOCK=block,
         num_warps=1,
     )
@@ -49,13 +57,32 @@ def _two_sided(u, LAW: tl.constexpr):
 @triton.jit
 def _radial(g, inside, norms, draw, stop, block):
     g = tl.where(inside, g, 0.0)
-    blocks = tl.num_programs(0)
-    wanted = tl.load(norms + draw.to(tl.int64) * blocks + block, mask=draw < stop, other=0.0)
+    blocks = tl.num_programs(0).to(tl.int64)
+    wanted = tl.load(norms + blocks * draw + block, mask=draw < stop, other=0.0)
     return g * (wanted * tl.rsqrt(tl.sum(g * g)))
 
 
 @triton.jit
-def _kernel(first, second, norms, seed, numel, n, share, LAW: tl.constexpr, BLOCK: tl.constexpr):
+def _given(noise, row, numel, element, inside):
+    """One draw's numbers instead of the generator's; ½ where there are none."""
+    place = (tl.zeros_like(element).to(tl.int64) + row) * numel + element
+    return tl.load(noise + place, mask=inside, other=0.5).to(tl.float32)
+
+
+@triton.jit
+def _kernel(
+    first,
+    second,
+    norms,
+    noise,
+    seed,
+    numel,
+    n,
+    share,
+    LAW: tl.constexpr,
+    GIVEN: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     block = tl.program_id(0)
     split = tl.program_id(1)
     element = block * BLOCK + tl.arange(0, BLOCK)
@@ -67,20 +94,32 @@ def _kernel(first, second, norms, seed, numel, n, share, LAW: tl.constexpr, BLOC
     sum2 = tl.zeros((BLOCK,), tl.float32)
     if LAW == "horseshoe":
         for i in range(start, stop):
-            a, b, c, _ = tl.randn4x(stream + i, element, ROUNDS)
+            if GIVEN:
+                a = _given(noise, i, numel, element, inside)
+                b = _given(noise, n + i, numel, element, inside)
+                c = _given(noise, 2 * n + i, numel, element, inside)
+            else:
+                a, b, c, _ = tl.randn4x(stream + i, element, ROUNDS)
             x = a * tl.abs(b) / tl.maximum(tl.abs(c), 1e-20)  # |b/c| is half-Cauchy
             sum1 += x
             sum2 += x * x
     else:
         for i in range(start, stop, 4):
-            if LAW == "radial":
+            if GIVEN:
+                a = _given(noise, i, numel, element, inside)
+                b = _given(noise, i + 1, numel, element, inside & (i + 1 < stop))
+                c = _given(noise, i + 2, numel, element, inside & (i + 2 < stop))
+                d = _given(noise, i + 3, numel, element, inside & (i + 3 < stop))
+            elif LAW == "radial":
                 a, b, c, d = tl.randn4x(stream + i, element, ROUNDS)
+            else:
+                a, b, c, d = tl.rand4x(stream + i, element, ROUNDS)
+            if LAW == "radial":
                 a = _radial(a, inside, norms, i, stop, block)
                 b = _radial(b, inside, norms, i + 1, stop, block)
                 c = _radial(c, inside, norms, i + 2, stop, block)
                 d = _radial(d, inside, norms, i + 3, stop, block)
             else:
-                a, b, c, d = tl.rand4x(stream + i, element, ROUNDS)
                 a = _two_sided(a, LAW)
                 b = tl.where(i + 1 < stop, _two_sided(b, LAW), 0.0)
                 c = tl.where(i + 2 < stop, _two_sided(c, LAW), 0.0)
