@@ -12,6 +12,8 @@ repar         kl="repar": the draws are inside the statistics; the graph does no
 
 Images are 3×32×32, volumes of the 3-D U-Net encoder 1×32×32×32. Memory is the peak of the device; on a CPU it is what
 autograd stores (bf.graph_size). A cell takes at most `--budget` seconds: "~" marks a time scaled up from fewer passes.
+Below each table stand, beside the paper's claims, repar ÷ direct at the largest M of direct, that which fits under
+--memory-cap or else that which ran, and repar ÷ accumulation.
 Steps of small batches take as long as the processor needs to launch them: with --capture the repar step is captured as
 a CUDA graph, so that its time is the GPU's alone. With --compile it is compiled as well, like the plain network's step
 that is printed beside it.
@@ -19,6 +21,7 @@ that is printed beside it.
 
 import argparse
 import copy
+import math
 import time
 from collections.abc import Callable
 
@@ -215,14 +218,49 @@ def report(name: str, a: argparse.Namespace) -> None:
     title = f"{name} ({count / 1e6:.1f} M weights), batch {a.batch}, {a.family} × {a.prior}, {a.device}"
     header = ["training step", *(f"M = {m}" for m in a.draws), "last ÷ first"]
     table(title, rows, header)
-    if a.memory_cap:
+    largest = bench.largest(a.memory_cap) if a.memory_cap else None
+    if largest is not None:
         where = (
             "tried" if a.device == "cuda" else "from what autograd stores, without the network's workspace"
         )
-        print(
-            f"largest M of direct within {a.memory_cap:g} GB ({where}): {bench.largest(a.memory_cap)}",
-            flush=True,
+        print(f"largest M of direct within {a.memory_cap:g} GB ({where}): {largest}", flush=True)
+    if a.device == "cuda" and largest and {"direct", "repar"} <= set(a.methods):
+        for method in ("direct", "repar"):
+            cells[method, largest] = bench.cell(method, largest)
+    for line in claims(cells, largest):
+        print(line, flush=True)
+
+
+def claims(cells: dict[tuple[str, int], Cell | str], largest: int | None = None) -> list[str]:
+    """The paper's claims and what was measured: repar against direct at its largest M, and against accumulation.
+
+    largest: the M of direct that fits under the memory cap; measured ones beyond it do not count.
+    """
+    measured = {key: cell for key, cell in cells.items() if not isinstance(cell, str)}
+
+    def last(method: str, bound: float = math.inf) -> int:
+        """The largest M at which both the method and repar ran."""
+        return max(
+            (m for name, m in measured if name == method and ("repar", m) in measured and m <= bound),
+            default=0,
         )
+
+    lines = []
+    m = last("direct", math.inf if largest is None else largest)
+    if m:
+        direct, repar = measured["direct", m], measured["repar", m]
+        lines += [
+            f"repar ÷ direct at M = {m}: time {repar[0] / direct[0]:.3f} (paper: up to 5 times faster, 0.2 at best)",
+            f"repar ÷ direct at M = {m}: memory {repar[1] / direct[1]:.3f} (paper: < 0.25)",
+        ]
+    m = last("accumulation")
+    if m:
+        ratio = measured["repar", m][0] / measured["accumulation", m][0]
+        mark = measured["accumulation", m][2]
+        lines.append(
+            f"repar ÷ accumulation at M = {m}: time {mark}{ratio:.4f} (paper: up to 14 times faster, 0.071 at best)"
+        )
+    return lines
 
 
 def main() -> None:
