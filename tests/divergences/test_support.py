@@ -122,6 +122,32 @@ def test_noise_of_another_shape_is_refused() -> None:
         bf.kl(make_family("normal"), make_prior("normal"), "repar", noise=torch.zeros(5, 3))
 
 
+@pytest.mark.parametrize("prior", ["normal", "exponential", "logistic", "rayleigh"])
+def test_a_kl_that_has_become_infinite_raises_the_pair_s_condition(prior: str) -> None:
+    """|w| = exp(scale ξ), ξ ~ Gamma(k): E |w|^p is finite for p scale < 1, and the scale is log |w|/k."""
+    q = bf.family("exp_gamma", like=torch.tensor([1.1, -9.0, 0.3]), concentration=1.0)
+    assert "exp_gamma" in FAMILIES and support("exp_gamma", prior).reason.startswith("finite only while")
+    for estimator in ("auto", *support("exp_gamma", prior).estimators[:2]):
+        with pytest.raises(
+            ValueError,
+            match=r"is infinite for 1 of 3 weights: it is finite only while .*larger `concentration`",
+        ):
+            bf.kl(q, bf.prior(prior), estimator)
+    assert bf.kl(q, bf.prior("log_normal")).isfinite()
+    small = bf.family("exp_gamma", like=torch.tensor([1.1, -9.0, 0.3]), concentration=9.0)
+    assert bf.kl(small, bf.prior(prior)).isfinite()
+
+
+def test_a_loss_whose_kl_has_become_infinite_blames_the_pair_and_not_the_network() -> None:
+    net = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        net.weight[0, 0] = 30.0
+    method = bf.MonteCarloVI(family="exp_gamma", family_options={"concentration": 1.0})
+    model = bf.bayesify(net, method, num_data=10)
+    with pytest.raises(ValueError, match="the exp_gamma family and the normal prior is infinite for 1 of "):
+        model.loss(torch.randn(3, 2), torch.tensor([0, 1, 0]))
+
+
 def test_unknown_names_are_listed() -> None:
     with pytest.raises(ValueError, match="family='gama' does not exist; .* Did you mean 'gamma'"):
         support("gama", "normal")

@@ -6,13 +6,14 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from bayesify.checks import can_read_values
 from bayesify.divergences.direct import accumulate_gradients, direct
 from bayesify.divergences.exact import EXACT, exact
 from bayesify.divergences.log_uniform import kl_to_log_uniform
 from bayesify.divergences.repar import repar
 from bayesify.divergences.statistics import Draws
 from bayesify.divergences.stream import stream
-from bayesify.divergences.support import Pair, best_estimator, check_method, check_pair, support
+from bayesify.divergences.support import Pair, best_estimator, check_finite, check_method, check_pair, support
 from bayesify.divergences.taylor import check_taylor, taylor
 from bayesify.divergences.together import TOGETHER
 from bayesify.divergences.tuples import (
@@ -72,6 +73,8 @@ def kl(
     check_num_draws(num_draws)
     if not torch.compiler.is_compiling():
         check_pair(distribution, p, estimator)
+    if can_read_values():
+        check_finite([distribution], p)
     if noise is not None:
         num_draws = _check_noise(noise, distribution)
     return function(distribution, p, Draws(num_draws, generator, noise), **options)
@@ -90,6 +93,8 @@ def kl_all(
     It runs at every step and does not check the pair again: `check_pair` does, once.
     """
     check_num_draws(num_draws)
+    if can_read_values():
+        check_finite(qs, p)
     name = best_estimator(qs[0], p) if estimator == "auto" else estimator
     draws = Draws(num_draws, generator)
     at_once = TOGETHER.get((name, type(qs[0]), type(p)))

@@ -1,7 +1,7 @@
 """Which estimators a pair (family, prior) has, decided from supports, moments and tuples; and why it has none."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -179,17 +179,40 @@ def _rough(q: Family, p: Prior) -> str:
     return f"the gradient of {_text(rough[0], 'w')} at draws has no finite mean" if rough else ""
 
 
+def check_finite(qs: Sequence[Family], p: Prior) -> None:
+    """Raise the pair's reason where E log p(w) is infinite at the present parameters; it looks into tensors."""
+    condition = _condition(qs[0], p)
+    if condition is None:
+        return
+    with torch.no_grad():
+        infinite = [q.noise_log_mgf(condition.power * q.scale).isinf() for q in qs]  # type: ignore[attr-defined]
+    count, total = sum(int(part.sum()) for part in infinite), sum(part.numel() for part in infinite)
+    if count:
+        raise ValueError(
+            f"the KL of the {qs[0].name} family and the {p.name} prior is infinite for {count} of {total} weights: it "
+            f"is {_conditional(qs[0], p)}; give the family a larger `concentration`, or use a prior without this "
+            f"condition, e.g. prior='log_normal'"
+        )
+
+
 def _conditional(q: Family, p: Prior) -> str:
     """The condition under which E log p(w) is finite, where that depends on the family's parameters."""
-    terms = p.terms() if p.independent else None
-    if not isinstance(q, LogLocationScale) or terms is None:
+    feature = _condition(q, p)
+    if feature is None:
         return ""
-    far = torch.tensor(1e3, dtype=torch.float64)
-    features = [feature for feature, coefficient in terms.coefficients.items() if coefficient]
-    for feature in sorted(features, key=lambda feature: -feature.power):
-        if expand(q, feature) is None and q.noise_log_mgf(feature.power * far).isinf():
-            return f"finite only while the scale is small enough for E {_text(feature, 'w')} to be finite"
-    return ""
+    return f"finite only while the scale is small enough for E {_text(feature, 'w')} to be finite"
+
+
+def _condition(q: Family, p: Prior) -> Feature | None:
+    """The feature whose expectation is infinite for large scales: the highest power of w in log p(w)."""
+    if not isinstance(q, LogLocationScale) or q.noise_log_mgf(torch.tensor(1e3, device="cpu")).isfinite():
+        return None
+    terms = p.terms() if p.independent else None
+    if terms is None:
+        features = [absolute(order) for order in [_growth(p)] if order > 0]
+    else:
+        features = [f for f, coefficient in terms.coefficients.items() if coefficient and f.kind != "log"]
+    return max((f for f in features if f.power > 0), key=lambda feature: feature.power, default=None)
 
 
 def _cost(q: Family, p: Prior) -> str:
