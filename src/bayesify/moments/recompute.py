@@ -19,19 +19,31 @@ def plain() -> bool:
 
 
 def forgetting(*pairs: tuple[Tensor, Callable[[], Tensor]]) -> Any:
-    """A context in which autograd does not keep the first of each pair, but calls the second in backward."""
+    """A context in which autograd does not keep the first of each pair, but calls the second in backward.
+
+    A tensor is known by its address and its layout: a linear layer saves the transpose of its weight, which has the
+    same address and, where it is square, the same shape.
+    """
     if plain():
         return nullcontext()
-    again = {tensor.data_ptr(): (tensor.shape, tensor.dtype, function) for tensor, function in pairs}
+    again = {tensor.data_ptr(): (_layout(tensor), function) for tensor, function in pairs}
 
     def pack(tensor: Tensor) -> Any:
-        shape, dtype, function = again.get(tensor.data_ptr(), (None, None, None))
-        return function if shape == tensor.shape and dtype == tensor.dtype else tensor
+        layout, function = again.get(tensor.data_ptr(), (None, None))
+        if layout == _layout(tensor):
+            return function
+        if function is not None and tensor.dim() == 2 and layout == _layout(tensor.t()):
+            return lambda: function().t()
+        return tensor
 
     def unpack(kept: Any) -> Tensor:
         return kept if isinstance(kept, Tensor) else kept()
 
     return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+
+
+def _layout(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype
 
 
 def recomputed(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
