@@ -154,3 +154,38 @@ def test_the_networks_own_parameters_come_back() -> None:
     with pytest.raises(NotImplementedError, match=r"rrelu.*module '1' \(RReLU\)"):
         moments_of(failing, torch.randn(2, 3).double(), 0.1)
     assert failing[0].weight is weight
+
+
+class Encoder(nn.Module):
+    def __init__(self, nested: bool) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
+        self.first = nn.Linear(4, 8)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        return self.head(self.encoder(self.first(x), src_key_padding_mask=padding)[:, 0])
+
+
+def test_an_encoder_with_a_padding_mask_predicts_in_eval_mode() -> None:
+    """torch's own fast path for padded sequences, which it would take here, has no rules."""
+    x, padding = torch.randn(4, 5, 4), torch.zeros(4, 5, dtype=torch.bool)
+    padding[1, 3:] = True
+    found = []
+    for nested in (True, False):
+        torch.manual_seed(0)
+        model = bf.bayesify(Encoder(nested), bf.DensityPropagation(), num_data=10)
+        found.append(model.predict((x, padding), generator=torch.Generator().manual_seed(0)).probs)
+    torch.testing.assert_close(*found)
+
+
+def test_a_pass_without_a_random_weight_has_no_variance() -> None:
+    net = Encoder(False)
+    net.unused = nn.Linear(2, 2)
+    model = bf.bayesify(net, bf.DensityPropagation(where=bf.where.matching("unused")), num_data=10)
+    x, padding = torch.randn(4, 5, 4), torch.zeros(4, 5, dtype=torch.bool)
+    loss = model.loss((x, padding), torch.zeros(4).long())
+    expected = nn.functional.cross_entropy(net(x, padding), torch.zeros(4).long())
+    torch.testing.assert_close(loss.nll, expected)
+    assert float(model.predict((x, padding)).variance.max()) < 1e-12

@@ -155,3 +155,9 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     if mask.dtype != torch.bool:
         return mask.to(dtype)
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -math.inf)
+
+
+@rule(torch._nested_tensor_from_mask_left_aligned)
+def left_aligned(x: Any, mask: Tensor) -> bool:
+    """Asked by nn.TransformerEncoder in eval mode before it takes a fast path of its own, which has no rules: no."""
+    return False
