@@ -31,7 +31,7 @@ def inference_modes(
     >>> modes["deterministic"]["accuracy"], modes["ensemble"]["accuracy"]
     """
     if num_draws < 1:
-        raise ValueError(f"num_draws={num_draws!r} must be at least 1")
+        raise ValueError(f"num_draws={num_draws!r} must be at least 1, e.g. num_draws=10")
     return {
         "deterministic": evaluate(mean_model(model), loader, 1),
         "stochastic": evaluate(model, loader, 1, generator=generator),

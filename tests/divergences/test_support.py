@@ -113,7 +113,9 @@ def test_an_estimator_that_does_not_apply_names_those_that_do(
 
 @pytest.mark.parametrize("num_draws", [0, -3, 2.5, True])
 def test_bad_numbers_of_draws(num_draws: int) -> None:
-    with pytest.raises(ValueError, match=f"num_draws={num_draws!r} must be a positive whole number"):
+    with pytest.raises(
+        ValueError, match=rf"num_draws={num_draws!r} must be a positive whole number, e.g. num_"
+    ):
         bf.kl(make_family("normal"), make_prior("normal"), "repar", num_draws=num_draws)
 
 

@@ -111,8 +111,9 @@ def test_a_saved_model_keeps_family_prior_and_estimator(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_kl_draws": 0}, "num_kl_draws=0 must be a positive whole number"),
+        ({"num_kl_draws": 0}, "num_kl_draws=0 must be a positive whole number, e.g. num_kl_draws=1000"),
         ({"num_kl_draws": -5}, "num_kl_draws=-5 must be a positive whole number"),
+        ({"init_std": -1}, "init_std=-1 must be positive: the starting std .*e.g. init_std=0.05"),
         ({"prior": "gamma"}, "do not go together: .*negative values.*use prior='normal'"),
         ({"family": "horseshoe"}, "do not go together: E .ξ.*use prior='student_t'"),
         ({"family": "gamma", "prior": "dirichlet"}, "simplex"),
@@ -125,15 +126,43 @@ def test_a_saved_model_keeps_family_prior_and_estimator(tmp_path: Path) -> None:
         ({"kl": "exakt"}, "kl='exakt' does not exist"),
         ({"kl_options": {"order": 3}}, "order=3: the estimator 'auto' has no such option"),
         ({"kl": "taylor", "prior": "logistic", "kl_options": {"order": -1}}, "order=-1 must be"),
-        ({"family": "radial", "sampling": "local"}, "'local' is not valid for the radial family"),
-        ({"family": "radial", "sampling": "flipout"}, "'flipout' is not valid for the radial family"),
-        ({"family": "gamma", "sampling": "local"}, "'local' is not valid for the gamma family"),
+        (
+            {"family": "radial", "sampling": "local"},
+            "'local' is not valid .*: weights are not independent.*'draw'",
+        ),
+        (
+            {"family": "radial", "sampling": "flipout"},
+            "'flipout' is not valid .*: its weights are not independent",
+        ),
+        (
+            {"family": "gamma", "sampling": "local"},
+            "'local' is not valid .* gamma family: its weights are not normal",
+        ),
+        (
+            {"family": "gamma", "sampling": "flipout"},
+            "'flipout' is not valid .* not symmetric about their mean",
+        ),
         ({"family": "laplace", "sampling": "local"}, "'local' is not valid for the laplace family"),
     ],
 )
 def test_what_cannot_work_is_refused_at_once(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bf.MonteCarloVI(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch's own, between graphs
+def test_taylor_is_left_out_of_compiled_code() -> None:
+    """It takes derivatives of derivatives: one graph is refused, several have it between them."""
+    bayesian = model(kl="taylor", prior="logistic", num_kl_draws=50)
+    bayesian.loss(X, Y)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="'taylor' differentiates derivatives .* use kl='stream'"):
+        torch.compile(bayesian, fullgraph=True, backend="aot_eager")(X, target=Y)
+    torch._dynamo.reset()
+    loss = torch.compile(bayesian, backend="aot_eager")(X, target=Y)
+    loss.total.backward()
+    assert torch.isfinite(loss.total)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in bayesian.parameters())
 
 
 def test_a_prior_of_one_layer_that_cannot_work_is_refused_with_the_network() -> None:

@@ -13,6 +13,7 @@ The derivatives come from autograd of autograd, whose cost grows fast with K: K 
 
 import cmath
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,11 +30,25 @@ from bayesify.features import Feature
 from bayesify.priors.base import Prior
 
 Point = float | str  # a number, or "mean"
+COMPILED = (
+    "estimator='taylor' differentiates derivatives of the log-density, which compiled code cannot: use kl='stream' "
+    "(the same KL, without truncation), or do not compile the model"
+)
 
 
 def taylor(q: Family, p: Prior, draws: Draws, order: int = 4, about: Point = "mean") -> Tensor:
     """E log q(w) − 1/M Σ g_K(x_i), g_K the Taylor polynomial of log p of degree `order` about the point `about`."""
     check_taylor(order, about)
+    if torch.compiler.is_compiling():
+        raise ValueError(COMPILED)
+    if (
+        "torch._dynamo" in sys.modules
+    ):  # a compiler that gave up on this function would still compile what it calls
+        return torch.compiler.disable(_taylor)(q, p, draws, order, about)
+    return _taylor(q, p, draws, order, about)
+
+
+def _taylor(q: Family, p: Prior, draws: Draws, order: int, about: Point) -> Tensor:
     reason = refusal(q, p)
     if reason is not None:
         raise ValueError(f"estimator='taylor' {reason}")

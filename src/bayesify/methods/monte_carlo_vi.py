@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from bayesify.divergences import ESTIMATORS, check_method, check_num_draws, check_options
-from bayesify.families import FAMILIES
+from bayesify.families import FAMILIES, Family
 from bayesify.likelihoods import Likelihood
 from bayesify.methods.base import Method
 from bayesify.names import lookup
@@ -66,13 +66,15 @@ class MonteCarloVI(Method):
                 f"sampling={self.sampling!r} does not exist; choose from {', '.join(SAMPLINGS[:3])}"
             )
         if not self.init_std > 0:
-            raise ValueError(f"init_std={self.init_std!r} must be positive")
-        kind = FAMILIES[self.family]
-        if (self.sampling == "local" and not kind.gaussian) or (
-            self.sampling == "flipout" and not kind.symmetric
-        ):
             raise ValueError(
-                f"sampling={self.sampling!r} is not valid for the {self.family} family: use sampling='draw'"
+                f"init_std={self.init_std!r} must be positive: the starting std as a fraction of each tensor's root "
+                f"mean square, e.g. init_std=0.05"
+            )
+        kind = FAMILIES[self.family]
+        reason = refusal(self.sampling, kind)
+        if reason:
+            raise ValueError(
+                f"sampling={self.sampling!r} is not valid for the {self.family} family: {reason}; use sampling='draw'"
             )
         assert isinstance(self.prior, Prior)
         check_method(kind, self.prior, self.kl, {"init_std": self.init_std, **self.family_options})
@@ -104,3 +106,14 @@ class MonteCarloVI(Method):
             return super().nll(likelihood, output, target, sample_weight, values)
         num = self.num_likelihood_draws
         return last_layer_nll(likelihood, output, target, sample_weight, values, num_draws=num)
+
+
+def refusal(sampling: str, family: type[Family]) -> str:
+    """Why a family cannot be sampled this way; empty where it can."""
+    if sampling == "draw" or (family.gaussian if sampling == "local" else family.symmetric):
+        return ""
+    if not family.independent:
+        return "its weights are not independent, one draw couples the whole tensor"
+    if sampling == "local":
+        return "its weights are not normal, so that the output of a layer has no law to sample from"
+    return "its weights are not symmetric about their mean, so that random signs would change their law"
