@@ -27,6 +27,12 @@ def test_methods_of_one_class_are_told_apart() -> None:
     assert "each patched layer (emp) or weight (ecmp)" in lines
 
 
+def test_the_families_say_what_becomes_of_signs() -> None:
+    text = " ".join(succeed("show", "families").stdout.split())
+    assert "each weight keeps the sign of its initial value as a constant" in text
+    assert "They are log_normal, exp_gamma, exponential" in text
+
+
 def test_the_options_of_one_entry() -> None:
     method = succeed("show", "methods", "mc_vi").stdout
     assert "init_std" in method

@@ -162,3 +162,10 @@ def test_the_page_of_pairs_is_up_to_date_and_names_every_family_and_prior() -> N
         "run python -m bayesify.divergences.matrix > docs/families_and_priors.md"
     )
     assert all(f"`{name}`" in written for name in [*FAMILIES, *PRIORS])
+    assert "each weight keeps the sign of its initial value as a constant" in written
+
+
+@pytest.mark.parametrize("family", ["radial", "laplace", "logistic", "horseshoe"])
+def test_families_whose_draws_cost_time_with_every_prior(family: str) -> None:
+    """The sentence of the page: no pair of theirs has the statistics of M draws at once."""
+    assert all(support(family, prior).sampled != "repar O(1)" for prior in PRIORS)

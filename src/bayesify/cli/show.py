@@ -96,6 +96,9 @@ def _list(what: str, entries: Mapping[str, Any]) -> None:
         return
     rows = ((name, about(entry)) for name, entry in entries.items())
     output().print(rows_table(f"{len(entries)} {what}", {"name": "left", "what it is": "left"}, rows))
+    note = getattr(importlib.import_module(REGISTRIES[what][0]), "NOTE", "")
+    if note:
+        output().print(note, highlight=False, markup=False)
 
 
 def _options(what: str, name: str, entries: Mapping[str, Any]) -> None:

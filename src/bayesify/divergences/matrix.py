@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from bayesify.divergences.support import Pair, describe, example
-from bayesify.families import FAMILIES
+from bayesify.families import FAMILIES, NOTE
 from bayesify.priors import PRIORS, prior
 
 SAMPLED = {"repar O(1)": "1", "repar O(M)": "M", "stream": "S", "none": ""}
@@ -50,13 +50,15 @@ to date. Ask for one pair, with your options, by `bayesify.divergences.support(f
 
 `auto` takes E, else 1 or M, else S. Where a pair has 1 or M it has `stream`, too. `direct` goes with every pair that
 has 1, M or S; its graph grows with M. Families and priors have their default options.
+Draws of `radial`, `laplace`, `logistic` and `horseshoe` take time O(M) with every prior: they cannot be summed up in
+closed form.
 """
 
 
 def markdown() -> str:
     """The whole page."""
     reasons: list[str] = []
-    lines = [HEAD, "## Default options", "", f"| family | {' | '.join(f'`{p}`' for p in SHOWN)} |"]
+    lines = [HEAD, NOTE, "", "## Default options", "", f"| family | {' | '.join(f'`{p}`' for p in SHOWN)} |"]
     lines.append("|---" * (len(SHOWN) + 1) + "|")
     for family in FAMILIES:
         cells = [_cell(_pair(family, {}, p, {}), reasons) for p in SHOWN]

@@ -49,6 +49,13 @@ FAMILIES: dict[str, type[Family]] = {
     "zero_mean_error": ZeroMeanError,
 }
 
+#: what the positive families, those with |w| in their line, have in common; shown wherever families are listed
+NOTE = (
+    "Positive families model the magnitude; each weight keeps the sign of its initial value as a constant. They are "
+    + ", ".join(name for name, kind in FAMILIES.items() if kind.support != "real")
+    + "."
+)
+
 
 def family(name: str, like: Tensor, **options: Any) -> RandomTensor:
     """A random tensor of the shape of `like`, centred on its values.
@@ -64,6 +71,7 @@ def family(name: str, like: Tensor, **options: Any) -> RandomTensor:
 
 __all__ = [
     "FAMILIES",
+    "NOTE",
     "Erlang",
     "Error",
     "ExpGamma",
