@@ -80,7 +80,10 @@ def like_of(family: str, prior: str) -> Tensor:
 
 
 def by_quadrature(family: str, prior: str) -> Expectations:
-    """KL of `like_of` by Gauss-Legendre panels that halve towards every kink and double outwards."""
+    """KL of `like_of` by Gauss-Legendre panels that halve towards every kink and double outwards.
+
+    It integrates the library's own densities; test_kl_against_scipy.py holds it against scipy's.
+    """
     q, p = make_family(family, like_of(family, prior)), make_prior(prior)
     with torch.no_grad():
         noise, weights = _grid(q, _kinks(q, p))
