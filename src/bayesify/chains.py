@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from bayesify.batches import as_arguments, inputs_of, target_of, to_device
+from bayesify.checks import NonFiniteError
 from bayesify.methods import ThermostatMCMC
 from bayesify.module import BayesianModule
 from bayesify.posteriors import Chain, without_guards
+from bayesify.posteriors.diverged import diverged, first_not_finite
 from bayesify.posteriors.kept import Place
 from bayesify.posteriors.members import reinitialize
 from bayesify.posteriors.stored_draws import StoredDraws
@@ -66,7 +68,7 @@ def sample_chains(
                 scheduler.step()
             step += 1
             if times.due(step):
-                _collect(chain.kept, stacked, step, num_chains)
+                _collect(chain.kept, stacked, sampler, step, num_chains)
     chain.steps += step
     with torch.no_grad():
         for name, p in model.net.named_parameters():
@@ -119,12 +121,14 @@ def _step(model: BayesianModule, stacked: dict[str, nn.Parameter], sampler: Samp
 
 
 @torch.no_grad()
-def _collect(kept: StoredDraws, stacked: dict[str, nn.Parameter], step: int, num_chains: int) -> None:
-    for name, p in stacked.items():
-        if not p.isfinite().all():
-            raise RuntimeError(
-                f"a chain has diverged: {name} is not finite after {step} steps. The {len(kept)} earlier draws are "
-                f"kept. Lower the step size (lr), raise the mass, or bound the speed (max_speed)"
-            )
+def _collect(
+    kept: StoredDraws, stacked: dict[str, nn.Parameter], sampler: Sampler, step: int, num_chains: int
+) -> None:
+    momenta = {
+        name: sampler.state[p]["momentum"] for name, p in stacked.items() if "momentum" in sampler.state[p]
+    }
+    bad = first_not_finite(stacked, momenta)
+    if bad is not None:
+        raise NonFiniteError(diverged(f"{bad} is not finite", step, stacked, momenta, len(kept)))
     for index in range(num_chains):
         kept.add(Place(index, step), {name: p[index] for name, p in stacked.items()})

@@ -44,6 +44,10 @@ def check_num_data(num_data: Any) -> None:
         )
 
 
+class NonFiniteError(RuntimeError):
+    """A run met a loss, gradient, weight or momentum that is NaN or infinite; the last checkpoint is good."""
+
+
 class NonFiniteLossError(ValueError):
     """A loss that is NaN or infinite; the message says where it comes from."""
 
@@ -72,8 +76,9 @@ def can_read_values() -> bool:
     )
 
 
-def check_finite_loss(loss: Any, call: Any, model: nn.Module) -> None:
-    """Raise when the loss is not finite, naming where it comes from: the batch, a parameter or the network."""
+def check_finite_loss(loss: Any, call: Any, model: Any) -> None:
+    """Raise when the loss is not finite, naming where it comes from: the batch, the chain, a parameter or the
+    network."""
     if torch.isfinite(loss.total.detach()).item():
         return
     for key, value in [*enumerate(call.args), *call.kwargs.items()]:
@@ -81,6 +86,10 @@ def check_finite_loss(loss: Any, call: Any, model: nn.Module) -> None:
             raise NonFiniteLossError(
                 f"the batch holds NaN or infinite values (input {key!r}, shape {tuple(value.shape)})"
             )
+    parts = f"(nll={loss.nll.item():g}, kl={loss.kl.item():g})"
+    diverged = model.posterior.diverged(f"the loss is not finite {parts}")
+    if diverged is not None:
+        raise NonFiniteLossError(diverged)
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             raise NonFiniteLossError(
@@ -88,6 +97,6 @@ def check_finite_loss(loss: Any, call: Any, model: nn.Module) -> None:
                 f"(lower the learning rate, clip gradients, or load an earlier checkpoint)"
             )
     raise NonFiniteLossError(
-        f"the loss is not finite (nll={loss.nll.item():g}, kl={loss.kl.item():g}) although inputs and "
-        f"parameters are: the network itself overflows (lower the learning rate or use float32)"
+        f"the loss is not finite {parts} although inputs and parameters are: "
+        f"the network itself overflows (lower the learning rate or use float32)"
     )

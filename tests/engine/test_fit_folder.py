@@ -11,7 +11,7 @@ from training_job import data, loader, model, train
 
 import bayesify as bf
 from bayesify import files
-from bayesify.engine.finite import NonFiniteError
+from bayesify.checks import NonFiniteError
 
 
 def test_two_runs_in_one_folder(tmp_path: Path) -> None:

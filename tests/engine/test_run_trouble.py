@@ -12,9 +12,9 @@ import torch
 from training_job import data, loader, model, train
 
 import bayesify as bf
+from bayesify.checks import NonFiniteError
 from bayesify.data import DataSet, Loader, Split
 from bayesify.engine.checkpoint import find_checkpoints
-from bayesify.engine.finite import NonFiniteError
 
 QUIET: dict[str, Any] = {"progress": False, "seed": 0}
 

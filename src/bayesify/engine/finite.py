@@ -4,11 +4,9 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-
-class NonFiniteError(RuntimeError):
-    """Training met a loss or gradient that is NaN or infinite; the last checkpoint is good."""
+from bayesify.checks import NonFiniteError
 
 
 class FiniteCheck:
@@ -21,7 +19,7 @@ class FiniteCheck:
 
     READ_EVERY = 20
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, fabric: Any) -> None:
+    def __init__(self, model: Any, optimizer: torch.optim.Optimizer, fabric: Any) -> None:
         self.model = model
         self.fabric = fabric
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -29,8 +27,9 @@ class FiniteCheck:
         self.lazy = next(model.parameters()).is_cuda and getattr(
             optimizer, "_step_supports_amp_scaling", False
         )
-        self.bad: Tensor | None = None  # steps that were skipped since the last reading
-        self.steps = 0
+        self.pending: list[
+            Tensor
+        ] = []  # one number a step since the last reading: not 0 where it was skipped
 
     def before_step(self, total: Tensor) -> None:
         """Call after backward, before the optimiser's step."""
@@ -49,13 +48,12 @@ class FiniteCheck:
             bad = self.fabric.all_reduce(bad.ne(0).float(), reduce_op="max")
         if not self.lazy:
             if bad.item() != 0:
-                self._raise(total)
+                self._raise(total, ago=0)
             return
         self.optimizer.grad_scale, self.optimizer.found_inf = None, bad.ne(0).float()
-        self.bad = bad if self.bad is None else self.bad + bad
-        self.steps += 1
-        if self.steps % self.READ_EVERY == 0:
-            self.read(total)
+        self.pending.append(bad)
+        if len(self.pending) == self.READ_EVERY:
+            self._read(total, taken=len(self.pending) - 1)
 
     def _gradients(self) -> list[list[Tensor]]:
         """The gradients, in lists of one dtype."""
@@ -65,13 +63,19 @@ class FiniteCheck:
                 lists.setdefault(parameter.grad.dtype, []).append(_local(parameter.grad))
         return list(lists.values())
 
-    def read(self, total: Tensor | None = None) -> None:
-        """Read the pending answers; raises when a step was bad."""
-        if self.bad is not None and self.bad.item() != 0:
-            self._raise(total)
-        self.bad = None
+    def read(self) -> None:
+        """Read the pending answers and look at what the last step left; raises when a step was bad."""
+        self._read(None, taken=len(self.pending))
+        self.model.posterior.check_finite()
 
-    def _raise(self, total: Tensor | None) -> None:
+    def _read(self, total: Tensor | None, taken: int) -> None:
+        """taken: steps of the pending ones that the optimiser has been asked for."""
+        pending, self.pending = self.pending, []
+        bad = torch.stack(pending).ne(0).tolist() if pending else []
+        if True in bad:
+            self._raise(total, ago=taken - bad.index(True))
+
+    def _raise(self, total: Tensor | None, ago: int) -> None:
         names = [
             name
             for name, p in self.model.named_parameters()
@@ -81,10 +85,12 @@ class FiniteCheck:
         where = f"; gradients are not finite in {', '.join(names[:3])}" if names else ""
         if len(names) > 3:
             where += f" and {len(names) - 3} more"
-        raise NonFiniteError(
-            f"the loss ({value}) or a gradient is not finite{where}. The optimiser step was not taken. "
-            f"Lower the learning rate, clip gradients (clip_norm=1.0) or use precision='32-true'"
+        trouble = f"the loss ({value}) or a gradient is not finite{where}"
+        remedy = (
+            ". The optimiser step was not taken. "
+            "Lower the learning rate, clip gradients (clip_norm=1.0) or use precision='32-true'"
         )
+        raise NonFiniteError(self.model.posterior.diverged(trouble, ago) or trouble + remedy)
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bayesify.engine.finite import NonFiniteError
+from bayesify.checks import NonFiniteError
 from bayesify.engine.history import History
 from bayesify.engine.loop import Loop
 from bayesify.engine.options import Options

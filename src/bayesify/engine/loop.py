@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.batches import inputs_of, target_of, to_device
-from bayesify.checks import NonFiniteLossError, check_num_data
-from bayesify.engine.finite import FiniteCheck, NonFiniteError
+from bayesify.checks import NonFiniteError, NonFiniteLossError, check_num_data
+from bayesify.engine.finite import FiniteCheck
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.history import History
 from bayesify.engine.options import Options

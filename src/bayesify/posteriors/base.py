@@ -25,7 +25,8 @@ class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `member`, `fold`,
-    `install`, `begin`, `collect`, `extra_tensors`, `idle_entries`, `make_room`, `describe`, `notes`.
+    `install`, `begin`, `collect`, `check_finite`, `diverged`, `extra_tensors`, `idle_entries`, `make_room`,
+    `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -104,6 +105,14 @@ class Posterior(nn.Module, ABC):
     def collect(self) -> None:
         """Keep the present weights as a draw."""
         raise TypeError("collect() keeps a draw of a chain; this model has none: use bf.ThermostatMCMC()")
+
+    def check_finite(self) -> None:
+        """Raise NonFiniteError where what an optimiser's step left behind is not finite. Reads values."""
+
+    def diverged(self, trouble: str, ago: int = 0) -> str | None:
+        """What to say of a loss or a gradient that is not finite, `ago` steps before the present one: where the
+        run is and what helps. None where the posterior has nothing to add."""
+        return None
 
     def extra_tensors(self) -> dict[str, Tensor]:
         """What a self-contained file holds beyond the state dict, by the keys of this module."""

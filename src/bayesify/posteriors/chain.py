@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify.checks import NonFiniteError
 from bayesify.posteriors.base import Call, Posterior
+from bayesify.posteriors.diverged import diverged, first_not_finite
 from bayesify.posteriors.energy import Energy
 from bayesify.posteriors.kept import Kept, Place
 from bayesify.posteriors.running_moments import RunningMoments
@@ -103,15 +105,20 @@ class Chain(Posterior):
             optimizer.register_step_post_hook(lambda *_: self.after_step())
 
     def collect(self) -> None:
-        weights = self._now()
-        for name, w in weights.items():
-            if not w.isfinite().all():
-                raise RuntimeError(
-                    f"the chain has diverged: {name} is not finite after {self.steps} steps. The {len(self.kept)} "
-                    f"earlier draws are kept. Lower the step size (lr), raise the mass, or bound the speed "
-                    f"(max_speed)"
-                )
-        self.kept.add(Place(0, self.steps), weights)
+        self.check_finite()
+        self.kept.add(Place(0, self.steps), self._now())
+
+    def check_finite(self) -> None:
+        bad = first_not_finite(self._now(), self._momenta())
+        if bad is not None:
+            raise NonFiniteError(self._diverged(f"{bad} is not finite", self.steps))
+
+    def diverged(self, trouble: str, ago: int = 0) -> str | None:
+        """Before the first step nothing can have diverged."""
+        return self._diverged(trouble, self.steps - ago) if self.steps else None
+
+    def _diverged(self, trouble: str, steps: int) -> str:
+        return diverged(trouble, steps, self._now(), self._momenta(), len(self.kept))
 
     def after_step(self) -> None:
         """Count a step of the sampler, and keep a draw where one is due. A step that is recorded in a CUDA graph is
@@ -158,6 +165,17 @@ class Chain(Posterior):
 
     def _now(self) -> dict[str, Tensor]:
         return {name: slots[0].get().detach() for name, slots in self.moving.items()}
+
+    def _momenta(self) -> dict[str, Tensor]:
+        """Of the samplers that move this chain, by the names of the weights; none for those without momentum."""
+        optimizers = [optimizer for seen in self.watched if (optimizer := seen()) is not None]
+        found = {}
+        for name, slots in self.moving.items():
+            for optimizer in optimizers:
+                state = optimizer.state.get(slots[0].get(), {})
+                if "momentum" in state:
+                    found[name] = state["momentum"]
+        return found
 
     def _fitting(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """In the dtype and on the device of the network."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify.checks import NonFiniteError
 from bayesify.posteriors.base import Call, Posterior
 from bayesify.weights import find_slots
 from bayesify.weights.elsewhere import RefuseStrays, held_elsewhere
@@ -102,6 +103,19 @@ class Members(Posterior):
     def collect(self) -> None:
         for i in range(len(self.posteriors)):
             self._of(i).collect()
+
+    def check_finite(self) -> None:
+        for i in range(len(self.posteriors)):
+            self._of(i).check_finite()
+
+    def diverged(self, trouble: str, ago: int = 0) -> str | None:
+        """Of the member whose own state is not finite; the first one's where all are."""
+        for i in range(len(self.posteriors)):
+            try:
+                self._of(i).check_finite()
+            except NonFiniteError:
+                return self._of(i).diverged(f"{trouble}, in member {i},", ago)
+        return self._of(0).diverged(trouble, ago)
 
     def extra_tensors(self) -> dict[str, Tensor]:
         return {
