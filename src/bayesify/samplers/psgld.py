@@ -16,6 +16,8 @@ class PSGLD(Sampler):
 
     The drift Γ = ∂P/∂θ is left out, as by its authors: a bias of order 1 − a.
 
+    As SGLD the order "OBAB" of `splitting`, with mass 1 / P.
+
     Reference: Li et al., "Preconditioned Stochastic Gradient Langevin Dynamics", AAAI 2016.
     """
 

@@ -10,6 +10,9 @@ from bayesify.samplers.base import Group, Sampler, States
 class SGLD(Sampler):
     """θ ← θ − h ∇U(θ) + √(2 h T) η, with U = −log posterior, h = lr, T = temperature, η ~ N(0, 1).
 
+    In the operators of `splitting` it is the order "OBAB" with steps of √(2h), m = 1 and a momentum that friction
+    takes away wholly; written out, because nothing of that momentum is kept.
+
     Reference: Welling and Teh, "Bayesian Learning via Stochastic Gradient Langevin Dynamics", ICML 2011
     (with their step ε = 2 h).
     """
