@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import bayesify as bf
 from bayesify.data import Loader, Split
 from bayesify.diagnostics import Suggestion, suggest, tune
+from bayesify.samplers import ATMC
 
 SCALES = torch.tensor([3.0, 1.0, 0.5])
 NUM = 400
@@ -81,6 +82,33 @@ def test_a_largest_speed_where_some_weights_are_thrown() -> None:
     assert found.max_speed == pytest.approx(10 / 3 / math.sqrt(found.mass))
     assert "times their thermal step" in str(found)
     assert f"max_speed={found.max_speed:.4g}" in str(found)
+
+
+@pytest.mark.parametrize("speed", [None, 2.0])
+def test_only_the_square_of_the_step_over_the_mass_matters(speed: float | None) -> None:
+    """h → 4h, m → 16m, D → D/4, κ → κ/16, c → c/4: powers of two, so the chains are equal but for roundings of h D."""
+    chains = []
+    for a in (1.0, 4.0):
+        model, x, y = regression(noise=1.0)
+        found = suggest(model, x, y, lr=0.01 * a)
+        sampler = ATMC(
+            model.net.parameters(),
+            lr=found.lr,
+            num_data=NUM,
+            mass=found.mass,
+            noise=found.noise,
+            thermostat_rate=found.thermostat_rate,
+            max_speed=None if speed is None else speed / math.sqrt(found.mass),
+        )
+        for _ in range(50):
+            sampler.zero_grad()
+            model.loss(x, y).total.backward()
+            sampler.step()
+        chains.append(model.net.weight.detach() - regression(noise=1.0)[0].net.weight.detach())
+        assert f"only lr² / mass = {found.lr**2 / found.mass:.3g} matters" in str(found)
+        assert "only lr² / mass" in str(tune(model, [(x, y)], lr=0.01 * a, num_steps=2))
+    torch.testing.assert_close(chains[0], chains[1], rtol=1e-3, atol=1e-5)
+    assert chains[0].abs().max() > 0.01
 
 
 def test_bad_input() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteLossError
-from bayesify.diagnostics.tuning import DECAY, Suggestion, suggest
+from bayesify.diagnostics.tuning import DECAY, Suggestion, any_lr, suggest
 from bayesify.methods import ThermostatMCMC
 from bayesify.samplers import ATMC
 
@@ -31,7 +31,8 @@ def tune(
         updates          root mean square and largest of a step; where the largest is more than ten times what the
                          temperature gives, a largest speed is suggested: 3.3 times that, as in paper 4
 
-    The larger of the two masses is taken. Run it where the chain will be: after a few epochs of training.
+    The larger of the two masses is taken. `lr` is free, because only h²/m matters (see `suggest`).
+    Run it where the chain will be: after a few epochs of training.
 
     >>> tuned = bf.diagnostics.tune(model, train_loader, lr=1e-3)
     >>> print(tuned)
@@ -123,6 +124,7 @@ def _conclude(start: Suggestion, end: Suggestion, run: _Run, num_steps: int) -> 
         f"temperature alone moves weights by {thermal * shift:.2g}",
         f"a step is like SGD with learning rate {h**2 * run.num_data / mass:.2g} and momentum {DECAY}; the loss went "
         f"from {run.losses[0]:.3g} to {run.losses[-1]:.3g}",
+        any_lr(h, mass),
         f"noise: a full step keeps {DECAY} of the momentum",
         "thermostat_rate: the thermostat follows the gradient noise within some hundred steps",
     ]

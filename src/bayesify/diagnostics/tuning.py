@@ -37,6 +37,9 @@ def suggest(
 
     The largest curvature λ̄ of the mean loss is found by power iteration (two backward passes each). U = num_data ·
     loss has λ = num_data λ̄, and √(λ/m) h ≤ 0.3 gives the smallest mass that is safe.
+    `lr` itself is free: h → a h with m → a² m, D → D / a, κ → κ / a² and c → c / a is the same chain, step for step,
+    and D and κ are suggested so. What is chosen is h²/m, which sets the size of a step: weights move by √(h²/m) (root
+    mean square), the learning rate of the equal SGD is num_data h²/m.
     Curvature grows in the first epochs of training: ask again after a while, or let `tune` run some steps.
     """
     if model.num_data is None:
@@ -56,10 +59,19 @@ def suggest(
             f"· lr = {STABLE} is about as far as the integrator stays true",
             f"a step is then like SGD with learning rate {step:.2g} and momentum {DECAY}; weights move by "
             f"{lr / math.sqrt(mass):.2g} a step (root mean square)",
+            any_lr(lr, mass),
             f"noise: a full step keeps {DECAY} of the momentum",
             "thermostat_rate: the thermostat follows the gradient noise within some hundred steps",
             f"max_speed={3 / math.sqrt(mass):.3g} would bound a step at three times its usual size",
         ),
+    )
+
+
+def any_lr(lr: float, mass: float) -> str:
+    """Why no step size is chosen."""
+    return (
+        f"lr: as given; only lr² / mass = {lr**2 / mass:.3g} matters, and the mass chooses that. Ten times the lr "
+        f"with a hundred times the mass, noise and max_speed / 10 and thermostat_rate / 100 is the same chain"
     )
 
 
