@@ -48,7 +48,13 @@ def test_the_loss_is_minus_log_posterior_per_example() -> None:
 
 
 @pytest.mark.parametrize(
-    "prior", [bf.prior("normal", mean=0.3, std=0.7), bf.prior("laplace"), bf.prior("student_t")]
+    "prior",
+    [
+        bf.prior("normal", mean=0.3, std=0.7),
+        bf.prior("laplace"),
+        bf.prior("student_t"),
+        bf.prior("horseshoe"),
+    ],
 )
 def test_the_gradient_of_the_prior(prior: Any) -> None:
     """The multi-tensor form for quadratic priors against autograd of log_prob, and other priors as they are."""

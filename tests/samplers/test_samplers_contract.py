@@ -203,3 +203,7 @@ def test_a_chain_does_not_go_on_with_other_data_or_another_network() -> None:
         ATMC([theta], lr=0.1, num_data=6).load_state_dict(state)
     with pytest.raises(ValueError, match=r"momentum of parameter 0 is \(2,\), the parameter is \(3,\)"):
         ATMC([nn.Parameter(torch.ones(3))], lr=0.1, num_data=5).load_state_dict(state)
+    with pytest.raises(
+        ValueError, match="drawn by ATMC, this sampler is SGNHT: go on with ATMC, or start a new"
+    ):
+        SGNHT([theta], lr=0.1, num_data=5).load_state_dict(state)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.engine.agreement import check_same_network
 from bayesify.engine.averaging import MovingAverage
 from bayesify.engine.checkpoint import load_like, optimizer_state, read_newest, write_checkpoint
 from bayesify.engine.history import History
@@ -173,14 +174,16 @@ class RunState:
                 f"the run in {folder} had {len(state['random'])} processes, this one has "
                 f"{self.fabric.world_size}: resume it with the same number"
             )
+        check_same_network(self.model, state["model"], folder)
         check_length(self.schedule, state["schedule"], epochs, str(folder))
 
     def _load(self, state: dict[str, Any]) -> None:
+        # first what may refuse: the model of a chain goes back to its place, and forgets later draws
+        self.optimizer.load_state_dict(optimizer_state(state["optimizer"], self.optimizer))
         mine = self.model.state_dict()
         self.model.load_state_dict(
             {name: load_like(mine[name], value) for name, value in state["model"].items()}
         )
-        self.optimizer.load_state_dict(optimizer_state(state["optimizer"], self.optimizer))
         for part, stored in ((self.schedule, "schedule"), (self.warmup, "warmup"), (self.ema, "ema")):
             if part is not None and state[stored] is not None:
                 part.load_state_dict(state[stored])

@@ -164,13 +164,20 @@ class Sampler(Optimizer, ABC):
         states = {i: {k: t.clone() for k, t in entry.items()} for i, entry in stored["state"].items()}
         generators = {key: generator.get_state() for key, generator in self.generators.items()}
         facts = {"seed": self.seed, "steps": self.steps, "num_data": self.num_data}
-        return {**stored, "state": states, "generators": generators, **facts}
+        return {**stored, "state": states, "generators": generators, "sampler": type(self).__name__, **facts}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, but states keep their precision (torch would cast them to the parameter's dtype)."""
         stored = dict(state_dict)
         states, generators = stored.pop("state"), stored.pop("generators", {})
         facts = {name: stored.pop(name, getattr(self, name)) for name in ("seed", "steps", "num_data")}
+        mine = type(self).__name__
+        sampler = stored.pop("sampler", mine)
+        if sampler != mine:
+            raise ValueError(
+                f"the stored chain was drawn by {sampler}, this sampler is {mine}: go on with {sampler}, or start a "
+                f"new chain"
+            )
         if facts["num_data"] != self.num_data:
             raise ValueError(
                 f"the stored chain has num_data={facts['num_data']}, this sampler {self.num_data}: "
