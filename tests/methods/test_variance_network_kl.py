@@ -68,11 +68,49 @@ def test_exact_kl_and_gradient_over_the_whole_range(dtype: torch.dtype) -> None:
     assert (values.diff() < 1e-6).all()  # decreasing in α
 
 
-def test_bfloat16_weights_have_a_finite_kl() -> None:
-    q = weightwise(torch.tensor([-20.0, -5.0, 0.0, 5.0, 20.0])).bfloat16()
+BF16_ROUNDING = 2**-8  # relative, of one number
+
+
+@pytest.mark.parametrize("prior", [PRIOR, bf.prior("student_t", df=1e-16)], ids=["log_uniform", "student"])
+def test_bfloat16_parameters_have_the_kl_of_what_they_hold(prior: Any) -> None:
+    """Value as exact as in float32; the gradient in log α is a bfloat16 number and so rounded once."""
+    function = variance_log_uniform if prior is PRIOR else variance_student
+    log_alphas = LOG_ALPHAS.bfloat16()  # −19.5 and the others of the grid are among its numbers
+    values, slopes = values_and_slopes(weightwise(log_alphas), function, prior)
+    expected, slopes_there = values_and_slopes(weightwise(log_alphas.double()), function, prior)
+    torch.testing.assert_close(values, expected, atol=1e-6 if prior is PRIOR else 1e-5, rtol=3e-7)
+    torch.testing.assert_close(slopes, slopes_there, atol=1e-6, rtol=BF16_ROUNDING)
+    if prior is PRIOR:
+        exact = torch.tensor([exact_kl(a) for a in log_alphas.tolist()], dtype=torch.float64)
+        root = np.sqrt(0.5 * np.exp(-log_alphas.double().numpy()))
+        torch.testing.assert_close(values, exact, atol=1e-6, rtol=3e-7)
+        slope = torch.from_numpy(-root * special.dawsn(root))
+        torch.testing.assert_close(slopes, slope, atol=1e-6, rtol=BF16_ROUNDING)
+
+
+def test_bfloat16_additive_weights_have_the_kl_of_what_they_hold() -> None:
+    """log α = 2 log σ − 2 log |c| over the range, c and log σ as bfloat16 holds them; dKL/dlog σ = −2√u D(√u)."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(len(LOG_ALPHAS), generator=generator).bfloat16()
+    log_stds = (0.5 * LOG_ALPHAS + centres.double().abs().log()).bfloat16().requires_grad_()
+    gate = torch.ones((), dtype=torch.bfloat16)
+    qs = [Additive(c, s, gate, gate) for c, s in zip(centres, log_stds, strict=True)]
+    values = torch.stack([variance_log_uniform(q, PRIOR) for q in qs])
+    (slopes,) = torch.autograd.grad(values.sum(), log_stds)
+    held = (2 * log_stds.detach().double() - 2 * centres.double().abs().log()).tolist()
+    root = np.sqrt(0.5 * np.exp(-np.array(held)))
+    exact = torch.tensor([exact_kl(a) for a in held], dtype=torch.float64)
+    torch.testing.assert_close(values.detach().double(), exact, atol=1e-6, rtol=3e-7)
+    slope = torch.from_numpy(-2 * root * special.dawsn(root))
+    torch.testing.assert_close(slopes.double(), slope, atol=1e-6, rtol=BF16_ROUNDING)
+
+
+@pytest.mark.parametrize("kind", [Multiplicative, Additive, ZeroMeanNormal])
+def test_bfloat16_weights_draw_and_divide_in_their_own_precision(kind: Any) -> None:
+    q = RandomTensor(kind, torch.randn(4, 3).bfloat16(), own_centre=True)
     kl = bf.kl(q, PRIOR)
-    kl.backward()
-    assert kl.dtype == torch.float32 and kl.isfinite() and q.log_alpha.grad.isfinite().all()
+    assert kl.dtype == torch.float32 and kl.isfinite()
+    assert {t.dtype for t in (q.rsample(), q.mean, q.variance, q.distribution().scale)} == {torch.bfloat16}
 
 
 @pytest.mark.parametrize("per", ["layer", "neuron", "weight"])

@@ -24,7 +24,7 @@ from bayesify.divergences.log_uniform import kl_to_log_uniform
 from bayesify.families.additive import Additive
 from bayesify.families.multiplicative import Multiplicative
 from bayesify.families.normal import LOG_MEAN
-from bayesify.families.variance import VarianceNormal
+from bayesify.families.variance import VarianceNormal, wide
 from bayesify.families.zero_mean import ZeroMean
 from bayesify.families.zero_mean_noises import ZeroMeanBernoulli, ZeroMeanUniform
 from bayesify.families.zero_mean_normal import ZeroMeanNormal
@@ -40,7 +40,7 @@ LARGEST = 1e30  # u beyond it overflows in float32
 @closed_form(Additive, priors.LogUniform)
 def variance_log_uniform(q: VarianceNormal, p: priors.LogUniform) -> Tensor:
     """Σ K(u), u = (mean/std)²/2."""
-    u = 0.5 * _wide(q.ratio * q.mean_gate).square().clamp_max(LARGEST)
+    u = 0.5 * (q.ratio * q.mean_gate).square().clamp_max(LARGEST)
     return _total(q, kl_to_log_uniform(u)) + constant(q, p)
 
 
@@ -69,8 +69,8 @@ def variance_student(q: VarianceNormal, p: priors.StudentT) -> Tensor:
         raise ValueError(f"the KL of the {q.name} family needs a Student prior with loc=0, not loc={p.loc!r}")
     df = p.df
     tiny = 1e-30  # a std below it counts as that
-    std = (_wide(q.spread).abs() / p.scale).clamp_min(tiny)
-    x = _wide(q.ratio * q.mean_gate).clamp_max(math.sqrt(LARGEST)) / math.sqrt(2)
+    std = (q.spread.abs() / p.scale).clamp_min(tiny)
+    x = (q.ratio * q.mean_gate).clamp_max(math.sqrt(LARGEST)) / math.sqrt(2)
     y = (math.sqrt(df / 2) / std).clamp_max(math.sqrt(LARGEST))
     each = df * std.log() + 0.5 * (df + 1) * log_distance(x, y)
     half = df / 2
@@ -81,20 +81,20 @@ def variance_student(q: VarianceNormal, p: priors.StudentT) -> Tensor:
 
 def sigmoid(q: VarianceNormal, p: priors.LogUniform) -> Tensor:
     """Molchanov et al.'s approximation of K, within .0095 of it; 0 at α = ∞."""
-    precision = _wide(q.ratio * q.mean_gate).square().clamp(1 / LARGEST, LARGEST)  # 1/α
+    precision = (q.ratio * q.mean_gate).square().clamp(1 / LARGEST, LARGEST)  # 1/α
     kl = K1 - K1 * torch.sigmoid(K2 - K3 * precision.log()) + 0.5 * precision.log1p()
     return _total(q, kl) + constant(q, p)
 
 
 def ard(q: VarianceNormal, p: priors.LogUniform) -> Tensor:
     """KL to N(0, c² + s²), the normal prior of the variance that makes it least; the published code's other choice."""
-    precision = _wide(q.ratio * q.mean_gate).square().clamp_max(LARGEST)
+    precision = (q.ratio * q.mean_gate).square().clamp_max(LARGEST)
     return _total(q, 0.5 * precision.log1p())
 
 
 def stochastic(q: VarianceNormal, p: priors.LogUniform) -> Tensor:
     """One draw for each weight of (9). Its gradient has no finite mean: for comparison only."""
-    ratio = _wide(q.ratio * q.mean_gate).expand(q.shape)
+    ratio = (q.ratio * q.mean_gate).expand(q.shape)
     kl = (ratio + torch.randn_like(ratio)).abs().clamp_min(1e-30).log() - LOG_MEAN
     return _total(q, kl) + constant(q, p)
 
@@ -125,13 +125,8 @@ def _total(q: VarianceNormal, kl: Tensor) -> Tensor:
     return (kl * q.noise_gate).sum()
 
 
-def _wide(values: Tensor) -> Tensor:
-    """Half precision widened: the KL of many weights is a large number."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
 def _noisy(q: VarianceNormal) -> Tensor:
-    return _wide(q.noise_gate)
+    return wide(q.noise_gate)
 
 
 def _count(q: VarianceNormal) -> float | Tensor:

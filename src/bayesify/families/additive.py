@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bayesify.families.base import Start
 from bayesify.families.location_scale import root_mean_square
-from bayesify.families.variance import VarianceNormal, open_gates
+from bayesify.families.variance import VarianceNormal, open_gates, wide
 
 
 class Additive(VarianceNormal):
@@ -31,8 +31,8 @@ class Additive(VarianceNormal):
 
     @property
     def spread(self) -> Tensor:
-        return self.log_std.exp()
+        return wide(self.log_std).exp()
 
     @property
     def ratio(self) -> Tensor:
-        return self.centre.abs() * (-self.log_std).exp()
+        return wide(self.centre).abs() * (-wide(self.log_std)).exp()

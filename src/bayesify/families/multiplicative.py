@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bayesify.families.base import Start
-from bayesify.families.variance import VarianceNormal, open_gates
+from bayesify.families.variance import VarianceNormal, open_gates, wide
 
 SHARINGS = ("layer", "neuron", "weight")
 
@@ -57,11 +57,11 @@ class Multiplicative(VarianceNormal):
 
     @property
     def spread(self) -> Tensor:
-        return _for_each(self.shape, (0.5 * self.log_alpha).exp()) * self.centre
+        return _for_each(self.shape, (0.5 * wide(self.log_alpha)).exp()) * self.centre
 
     @property
     def ratio(self) -> Tensor:
-        return _for_each(self.shape, (-0.5 * self.log_alpha).exp())
+        return _for_each(self.shape, (-0.5 * wide(self.log_alpha)).exp())
 
 
 def alpha_shape(shape: tuple[int, ...], per: str, output_dim: int, groups: int) -> tuple[int, ...]:

@@ -26,12 +26,12 @@ class VarianceNormal(Normal):
     @property
     @abstractmethod
     def spread(self) -> Tensor:
-        """s, the standard deviation up to its sign, a smooth function of the parameters."""
+        """s, the standard deviation up to its sign, a smooth function of the parameters; in float32 at least."""
 
     @property
     @abstractmethod
     def ratio(self) -> Tensor:
-        """|c|/|s| without the gates; its shape may be smaller than the weight's where it is shared."""
+        """|c|/|s| without the gates, in float32 at least; of a smaller shape than the weight where it is shared."""
 
     @property
     def loc(self) -> Tensor:  # type: ignore[override]
@@ -46,22 +46,32 @@ class VarianceNormal(Normal):
 
     @property
     def scale(self) -> Tensor:
-        return (self.spread * self.noise_gate).abs()
+        return self._gated_spread.abs()
 
     @property
     def log_scale(self) -> Tensor:  # type: ignore[override]
         return self.scale.clamp_min(torch.finfo(self.centre.dtype).tiny).log()
 
     def transform(self, noise: Tensor) -> Tensor:
-        return torch.addcmul(self.loc, self.spread * self.noise_gate, noise)
+        return torch.addcmul(self.loc, self._gated_spread, noise)
 
     @property
     def variance(self) -> Tensor:
-        return (self.spread * self.noise_gate).square()
+        return self._gated_spread.square()
+
+    @property
+    def _gated_spread(self) -> Tensor:
+        """h s in the precision of the weights."""
+        return (self.spread * self.noise_gate).to(self.centre.dtype)
 
     @classmethod
     def rsample_all(cls, qs: Sequence[Any], generator: Generator | None = None) -> list[Tensor]:
         return [q.rsample(generator=generator) for q in qs]  # without log_scale, which gates make infinite
+
+
+def wide(values: Tensor) -> Tensor:
+    """Half precision as float32, before an exponential is taken: in bfloat16 it would be off by half a per cent."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def open_gates(like: Tensor) -> dict[str, Tensor]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from bayesify.families.base import Start
-from bayesify.families.variance import VarianceNormal, open_gates
+from bayesify.families.variance import VarianceNormal, open_gates, wide
 
 
 class ZeroMeanNormal(VarianceNormal):
@@ -25,8 +25,8 @@ class ZeroMeanNormal(VarianceNormal):
 
     @property
     def spread(self) -> Tensor:
-        return self.centre
+        return wide(self.centre)
 
     @property
     def ratio(self) -> Tensor:
-        return torch.zeros((), dtype=self.centre.dtype, device=self.centre.device)
+        return wide(self.centre.new_zeros(()))
