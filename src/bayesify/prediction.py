@@ -19,6 +19,7 @@ from bayesify.predictive import Accumulator, Predictive, concatenate, statistics
 from bayesify.weights.prefix import Prefix
 from bayesify.weights.slots import is_sharded_unit
 
+MODES = ("deterministic", "stochastic", "ensemble")  # of `model.predict`
 VMAP_NUMBERS = 2**28  # at most this many weights of stacked draws at once
 SHARED_NUMBERS = 2**23  # on an accelerator, inputs · draws at once where the draws share most weights
 JOINED_NUMBERS = 2**20  # outputs are collected up to this many numbers before their statistics are taken
@@ -41,12 +42,9 @@ def predict(
     """
     if isinstance(x, np.ndarray):
         raise TypeError("x is a numpy array: give a tensor, torch.from_numpy(x), of the network's dtype")
-    if isinstance(x, Iterable) and not isinstance(x, Tensor | tuple | list | dict) and not hasattr(x, "keys"):
+    if is_loader(x):
         options = (num_draws, keep_samples, generator, batched, compile)
-        parts = [predict(model, inputs_for(model, batch), *options).to("cpu") for batch in x]
-        if not parts:
-            raise ValueError("the loader is empty: nothing to predict")
-        return concatenate(parts)
+        return over_loader(model, x, lambda inputs: predict(model, inputs, *options))
     call = Call(*as_arguments(x, {}), generator)
     if compile and generator is not None:
         raise ValueError("compile=True cannot take a generator: seed with torch.manual_seed instead")
@@ -60,6 +58,21 @@ def predict(
         for chunk in joined(outputs(model, call, member, each, batched, compile)):
             accumulator.add(chunk)
     return accumulator.result()
+
+
+def is_loader(x: Any) -> bool:
+    """Batches to predict one after the other, not one input."""
+    return (
+        isinstance(x, Iterable) and not isinstance(x, Tensor | tuple | list | dict) and not hasattr(x, "keys")
+    )
+
+
+def over_loader(model: Any, loader: Iterable[Any], one: Callable[[Any], Predictive]) -> Predictive:
+    """The predictions `one` makes for the inputs of every batch, joined on the CPU."""
+    parts = [one(inputs_for(model, batch)).to("cpu") for batch in loader]
+    if not parts:
+        raise ValueError("the loader is empty: nothing to predict")
+    return concatenate(parts)
 
 
 def shares(model: Any, num_draws: int) -> tuple[int, int]:
@@ -96,11 +109,11 @@ def outputs(
         return
     if is_sharded_unit(model):  # the weights exist only inside forward
         for _ in range(num_draws):
-            yield _one_more(model.pick(model(call.args, generator=call.generator, **call.kwargs)))
+            yield one_more(model.pick(model(call.args, generator=call.generator, **call.kwargs)))
         return
     if posterior.predicts_by_pass:
         for _ in range(num_draws):
-            yield _one_more(model.pick(posterior.run(net, call, member)))
+            yield one_more(model.pick(posterior.run(net, call, member)))
         return
     chunk = _chunk(model, call, num_draws, batched, compile)
     if compile:
@@ -119,10 +132,10 @@ def outputs(
                 one = {name: value[i] for name, value in weights.items()}
                 with prefix.one_pass(one.values()):
                     output = posterior.run_draw(net, call, one, member)
-                yield _one_more(model.pick(output))
+                yield one_more(model.pick(output))
 
 
-def _one_more(output: Any) -> Any:
+def one_more(output: Any) -> Any:
     """(batch, ...) -> (1, batch, ...)."""
     return pytree.tree_map(lambda t: t[None], output)
 
@@ -248,7 +261,7 @@ def at_once(model: Any, member: int, n: int, keep_samples: bool | None = None) -
             return model.pick(posterior.run_draw(net, Call(args, kwargs), draw, member))
 
         if n == 1:
-            result = _one_more(one({k: v[0] for k, v in weights.items()}))
+            result = one_more(one({k: v[0] for k, v in weights.items()}))
         else:
             with _stacking(weights):
                 result = torch.func.vmap(one)(weights)

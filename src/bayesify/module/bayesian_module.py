@@ -10,15 +10,17 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify.at_means import AtMeans
 from bayesify.batches import as_arguments
 from bayesify.checks import can_read_values, check_finite_loss
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
 from bayesify.module.modes import evaluating
 from bayesify.moments import Gaussian, Moments, StandIn
+from bayesify.names import lookup
 from bayesify.objectives import Loss, elbo
 from bayesify.posteriors import Call, Posterior, pick_member, without_guards
-from bayesify.prediction import predict
+from bayesify.prediction import MODES, predict
 from bayesify.predictive import Predictive
 from bayesify.summary import Row, Summary
 from bayesify.weights import Selection
@@ -94,17 +96,23 @@ class BayesianModule(nn.Module):
             kl = self.posterior.kl(self.net)
         return kl.full_tensor() if hasattr(kl, "full_tensor") else kl
 
-    def predict(self, x: Any, num_draws: int = 20, **options: Any) -> Predictive:
+    def predict(self, x: Any, num_draws: int = 20, mode: str = "ensemble", **options: Any) -> Predictive:
         """The predictive distribution at `x`, averaged over draws, always in eval mode.
 
         x:             one input, or a DataLoader (of inputs or (input, target) pairs)
+        mode:          "ensemble": the average over `num_draws` draws; "stochastic": one draw; "deterministic": the
+                       network at the mean of its weights, copied in every call, so give a loader. A deep ensemble
+                       averages over its members in all of them
         keep_samples:  keep every draw, for `.samples` and `.interval()`
         generator:     makes the draws reproducible
         """
         if num_draws < 1:
             raise ValueError(f"num_draws={num_draws!r} must be at least 1")
+        lookup(dict.fromkeys(MODES), mode, "mode")
         with self._locked(), evaluating(self), torch.no_grad():
-            return predict(self, x, num_draws, **options)
+            if mode == "deterministic":
+                return AtMeans(self).predict(x, **options)
+            return predict(self, x, 1 if mode == "stochastic" else num_draws, **options)
 
     def draw(self, generator: Generator | None = None) -> nn.Module:
         """One posterior draw as a plain, deterministic network (a detached copy)."""

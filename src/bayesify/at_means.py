@@ -1,0 +1,53 @@
+"""Predictions without draws: a model with its weights at their means."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Generator, nn
+
+from bayesify.batches import as_arguments
+from bayesify.posteriors import Call
+from bayesify.prediction import is_loader, one_more, over_loader
+from bayesify.predictive import Accumulator, Predictive
+
+
+class AtMeans:
+    """A model at the posterior mean, every member of a deep ensemble at its own; takes its place in `bf.evaluate`.
+
+    It holds plain copies of the networks: what is trained afterwards does not reach them.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.likelihood = model.likelihood
+        count = len(model.posterior.nets(model.net))
+        nets = [model.mean_net()] if count == 1 else [model.member(i) for i in range(count)]
+        self.nets: list[nn.Module] = [net.eval() for net in nets]
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return self.model.parameters()
+
+    def predict(
+        self,
+        x: Any,
+        num_draws: int = 1,
+        keep_samples: bool = False,
+        generator: Generator | None = None,
+        batched: bool | None = None,
+        compile: bool = False,
+    ) -> Predictive:
+        """As `model.predict`, one pass of each network; `num_draws`, `generator` and `batched` change nothing."""
+        if compile:
+            raise ValueError(
+                "compile=True compiles draws and network together; mode='deterministic' makes no draws: "
+                "use torch.compile(model.mean_net())"
+            )
+        if is_loader(x):
+            return over_loader(self, x, lambda inputs: self.predict(inputs, keep_samples=keep_samples))
+        call = Call(*as_arguments(x, {}))
+        accumulator = Accumulator(self.likelihood, keep_samples)
+        with torch.no_grad():
+            for net in self.nets:
+                accumulator.add(one_more(self.model.pick(net(*call.args, **call.kwargs))))
+        return accumulator.result()
