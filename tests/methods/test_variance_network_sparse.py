@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.compress import load_sparse, save_sparse, sparsify, sparsify_by_log_alpha, sparsity_curve
-from bayesify.diagnostics import log_alpha, phase_figures
+from bayesify.compress import load_sparse, save_sparse, sparsify, sparsity_curve
+from bayesify.diagnostics import phase_figures
 
 
 def sparse_model(parameterization: str = "layer") -> bf.BayesianModule:
@@ -127,11 +127,3 @@ def test_errors_of_sparse_ensembles(tmp_path: Path) -> None:
     bf.save(model, tmp_path / "m.safetensors")
     with pytest.raises(ValueError, match=r"0.weight is \(60, 40\), in the file \(50, 40\)"):
         bf.load(tmp_path / "m.safetensors", nn.Sequential(nn.Linear(40, 60), *_fresh()[1:]))
-
-
-def test_sparse_variational_dropout_zeroes_weights() -> None:
-    method = bf.SparseVariationalDropout()
-    assert method.parameterization == "additive"
-    model = bf.bayesify(nn.Sequential(*_fresh()), method, num_data=10)
-    share = torch.cat([(a <= 3).flatten() for a in log_alpha(model).values()])
-    assert sparsify_by_log_alpha(model, 3.0) == int(share.sum())

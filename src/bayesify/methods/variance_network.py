@@ -38,6 +38,10 @@ LOG_UNIFORM = prior("log_uniform", log_constant=AT_ZERO_MEAN)  # the KL is 0 at 
 KLS = ("exact", *APPROXIMATIONS)
 BIASES = where.matching(r"(^|[._])bias$")
 LAYERS = where.linear | where.conv
+UNBOUNDED = {  # why there is no bound on α
+    "additive": "σ is a parameter of its own, and where σ² ≤ μ² binds a weight could not change its sign",
+    "zero_mean": "σ²/μ² is infinite",
+}
 LOG_ALPHA_BETAS = (0.9, 0.95)  # of Adam
 
 
@@ -54,7 +58,7 @@ class VarianceNetwork(Method):
                for each weight; "stochastic", one draw a weight (9), a baseline whose
                gradient has no finite mean
     init_log_alpha: where log α starts (σ² = α·mean square for "additive"); min_log_alpha, max_log_alpha: its bounds.
-               max_log_alpha=0 is variational dropout (Kingma et al. 2015)
+               max_log_alpha=0 is variational dropout (Kingma et al. 2015). "additive" and "zero_mean" have no bounds
     log_alpha_lr: the learning rate of log α as a multiple of that of the other parameters
     noise:     of zero-mean weights: "normal", "uniform" or "bernoulli" (±σ)
     abs_after: put |·| in place of the activation behind each random layer, which keeps a zero-mean layer from
@@ -101,7 +105,8 @@ class VarianceNetwork(Method):
         if self.parameterization not in SHARINGS and (self.min_log_alpha, self.max_log_alpha) != (-20, 20):
             raise ValueError(
                 f"min_log_alpha and max_log_alpha bound the α of {', '.join(SHARINGS)}; "
-                f"parameterization={self.parameterization!r} has none: leave them out"
+                f"parameterization={self.parameterization!r} has none: {UNBOUNDED[self.parameterization]}. "
+                f"Leave them out, or use parameterization='weight'"
             )
         if self.kl == "stochastic":
             warnings.warn(
