@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import bayesify as bf
 from bayesify.diagnostics.variance import log_alpha
-from bayesify.methods.variance_network import PARAMETERIZATIONS
+from bayesify.methods.variance_network import NOISES, PARAMETERIZATIONS
 from bayesify.nets.parts import Abs
 
 LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
@@ -42,26 +42,58 @@ def model_of(net: nn.Module, **options: Any) -> bf.BayesianModule:
     return bf.bayesify(net, bf.VarianceNetwork(**options), num_data=100)
 
 
-@pytest.mark.parametrize("parameterization", PARAMETERIZATIONS)
+FAILURE_RATE = 1e-6  # of one test
+NOISE_OPTIONS: dict[str, dict[str, Any]] = {
+    **{name: {"parameterization": name, "init_log_alpha": 0.5} for name in PARAMETERIZATIONS},
+    **{name: {"parameterization": "zero_mean", "noise": name} for name in NOISES if name != "normal"},
+}
+
+
+def assert_moments(outputs: Tensor, mean: Tensor, var: Tensor, num_compared: int) -> None:
+    """The rows of `outputs` are independent, of this mean and variance, the law of y = Σ w x entry by entry.
+
+    Normal, uniform and ±σ weights have E e^{s(w − E w)} ≤ e^{s² Var w/2} and a fourth moment of 3 Var² at most, and
+    so have their sums y. With z = (y − E y)/√Var y over n rows, each event has probability e^{−ℓ} at most where
+
+        |mean z| > √(2(ℓ + log 2)/n),   mean z² > 1 + 2√(ℓ/n) + 2ℓ/n,   mean z² < 1 − √(6ℓ/n)
+
+    (Chernoff; E e^{s z²} ≤ (1 − 2s)^{−½} above, E e^{−s z²} ≤ e^{−s + 3s²/2} below).
+    """
+    n = len(outputs)
+    logs = math.log(3 * num_compared * mean.numel() / FAILURE_RATE)  # ℓ: three events for each entry
+    z = (outputs - mean) / var.sqrt()
+    assert z.mean(0).abs().max() <= math.sqrt(2 * (logs + math.log(2)) / n)
+    squares = z.square().mean(0)
+    assert squares.max() <= 1 + 2 * math.sqrt(logs / n) + 2 * logs / n
+    assert squares.min() >= 1 - math.sqrt(6 * logs / n)
+
+
+@pytest.mark.parametrize("noise", NOISE_OPTIONS)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_local_outputs_have_the_moments_of_drawn_weights(layer: str, parameterization: str) -> None:
-    """6,000 passes of each kind; entries' means within 6, variances within 7 standard errors (of a normal)."""
+def test_local_outputs_have_the_moments_of_drawn_weights(layer: str, noise: str) -> None:
+    """Passes and drawn weights against E y = E w·x + b, Var y = Var w·x². Flipout shares a draw among the examples of
+    a batch: there every call has one example."""
     make, shape = LAYERS[layer]
     torch.manual_seed(1)
-    where = bf.where.all if parameterization == "zero_mean" else bf.where.linear | bf.where.conv
-    options = {} if parameterization == "zero_mean" else {"init_log_alpha": 0.5}
-    model = model_of(make().double(), parameterization=parameterization, where=where, **options)
+    model = model_of(make().double(), where=bf.where.all, **NOISE_OPTIONS[noise])
     x = torch.randn(1, *shape, dtype=torch.float64)
-    n = 6_000
+    q = model.posterior.distributions(["weight"])["weight"]
+    generator = torch.Generator().manual_seed(0)
+
+    def run(values: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        return torch.func.functional_call(model.net, values, (inputs,))[0]
+
     with torch.no_grad():
-        local = model(x.expand(n, *shape), generator=torch.Generator().manual_seed(0))
-        weights = model.posterior.draw(0, n, torch.Generator().manual_seed(1))["weight"]
-        run = torch.func.vmap(lambda w: torch.func.functional_call(model.net, {"weight": w}, (x,))[0])
-        drawn = run(weights)
-    for a, b in ((local, drawn),):
-        error = 6 * ((a.var(0) + b.var(0)) / n).sqrt()
-        assert ((a.mean(0) - b.mean(0)).abs() <= error).all()
-        assert ((a.var(0) - b.var(0)).abs() <= 7 * 2 * b.var(0) / math.sqrt(n)).all()
+        mean = run({"weight": q.mean}, x)
+        var = run({"weight": q.variance, "bias": torch.zeros_like(model.net.bias)}, x.square())
+        if model.posterior.sampling == "flipout":
+            passes = torch.cat([model(x, generator=generator) for _ in range(2_000)])
+        else:
+            passes = model(x.expand(6_000, *shape), generator=generator)
+        weights = model.posterior.draw(0, 6_000, generator)["weight"]
+        drawn = torch.func.vmap(lambda w: run({"weight": w}, x))(weights)
+    for outputs in (passes, drawn):
+        assert_moments(outputs, mean, var, num_compared=2)
 
 
 @pytest.mark.parametrize("noise", ["normal", "uniform", "bernoulli"])
