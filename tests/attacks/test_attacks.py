@@ -55,13 +55,14 @@ def test_fast_sign_against_art(targeted: bool) -> None:
     torch.testing.assert_close(mine, by_art(reference, x, y), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("targeted", [False, True])
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_pgd_against_art(norm: str) -> None:
+def test_pgd_against_art(norm: str, targeted: bool) -> None:
     evasion = pytest.importorskip("art.attacks.evasion")
     net, (x, y) = network(), batch()
     options = {"norm": NORM[norm], "eps": 0.5, "eps_step": 0.12, "max_iter": 8, "verbose": False}
-    reference = evasion.ProjectedGradientDescentPyTorch(classifier(net), **options)
-    mine = attacks.pgd(net, x, y, 0.5, 0.12, 8, norm, random_start=False)
+    reference = evasion.ProjectedGradientDescentPyTorch(classifier(net), targeted=targeted, **options)
+    mine = attacks.pgd(net, x, y, 0.5, 0.12, 8, norm, random_start=False, targeted=targeted)
     torch.testing.assert_close(mine, by_art(reference, x, y), atol=1e-5, rtol=0)
 
 
