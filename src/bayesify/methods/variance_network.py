@@ -62,7 +62,8 @@ class VarianceNetwork(Method):
     log_alpha_lr: the learning rate of log α as a multiple of that of the other parameters
     noise:     of zero-mean weights: "normal", "uniform" or "bernoulli" (±σ)
     abs_after: put |·| in place of the activation behind each random layer, which keeps a zero-mean layer from
-               losing half of its outputs (appendix D)
+               losing half of its outputs (appendix D). Where that is no module of the same nn.Sequential, |·| comes
+               right behind the layer, by a forward hook: a ReLU then changes nothing, a norm sees |y|
     sampling:  "local": fresh noise for each example; "draw": one set of weights for a batch
     """
 

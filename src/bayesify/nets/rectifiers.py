@@ -1,8 +1,9 @@
-"""Putting |·| in the place of activations, in a network that holds them as modules (paper 5, App. D)."""
+"""Putting |·| behind layers: in the place of their activations, or on their outputs (paper 5, App. D)."""
 
 from collections.abc import Sequence
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from bayesify.nets.parts import Abs
 from bayesify.weights.watch import layer_of
@@ -24,9 +25,12 @@ BETWEEN = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.Identity, nn
 
 
 def put_abs_after(net: nn.Module, names: Sequence[str]) -> None:
-    """Replace the activation behind the layers of these parameters by |·|; the network's last layer needs none.
+    """|·| behind the layers of these parameters; the network's last layer needs none.
 
-    The layer and its activation must stand in one nn.Sequential, with nothing but normalisation and dropout between.
+    It replaces an activation module that stands behind the layer in one nn.Sequential, with nothing but normalisation
+    and dropout between. Elsewhere the network's own code calls the activation: there the layer itself gives |y|, by a
+    forward hook, which leaves the names of the state dict as they are. A ReLU behind it changes nothing then; a
+    normalisation behind it sees |y|.
     """
     layers = dict.fromkeys(layer_of(name) for name in names)
     last = [layer_of(name) for name, p in net.named_parameters() if p.dim() > 1][-1]
@@ -34,14 +38,25 @@ def put_abs_after(net: nn.Module, names: Sequence[str]) -> None:
         if layer == last:
             continue
         path, _, key = layer.rpartition(".")
-        parent = net.get_submodule(path)
+        parent, module = net.get_submodule(path), net.get_submodule(layer)
         found = _activation_behind(parent, key) if isinstance(parent, nn.Sequential) else None
-        if found is None:
+        if found is not None:
+            parent._modules[found] = Abs()
+        elif kind_of(module) not in ("linear", "conv") or nn.MultiheadAttention in (
+            type(parent),
+            type(module),
+        ):
             raise ValueError(
-                f"abs_after=True: behind layer {layer!r} there is no activation module in an nn.Sequential that |·| "
-                f"could replace: use torch.abs in the network itself, or leave the layer out with where="
+                f"abs_after=True: {layer!r} ({type(module).__name__}) is no layer whose output |·| could follow: "
+                f"use torch.abs in the network itself, or leave the layer out with where="
             )
-        parent._modules[found] = Abs()
+        elif absolute not in module._forward_hooks.values():
+            module.register_forward_hook(absolute)
+
+
+def absolute(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+    """A forward hook: the layer's output y becomes |y|."""
+    return output.abs()
 
 
 def _activation_behind(parent: nn.Sequential, layer: str) -> str | None:
