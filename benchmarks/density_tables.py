@@ -79,6 +79,12 @@ def print_curves(runs: dict[str, list[Record]]) -> None:
     ]
     if rows:
         table("accuracy % against the share of weights pruned", rows, ["", *(f"{s:.0%}" for s in SHARES)])
+    sized = {m: [r for r in found if len(r["pruning"][0]) > 2] for m, found in pruned.items()}
+    rows = [
+        [m, *(f"{average(f, 'pruning', s, 2) / 1e3:,.0f}" for s in SHARES)] for m, f in sized.items() if f
+    ]
+    if rows:
+        table("kilobytes of the saved model", rows, ["", *(f"{s:.0%}" for s in SHARES)])
 
 
 def print_tests(runs: dict[str, list[Record]]) -> None:

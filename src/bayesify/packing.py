@@ -10,22 +10,30 @@ INT32 = 2**31  # tensors of fewer entries have places of four bytes
 
 
 def pack(
-    tensors: Mapping[str, Tensor], idle: Iterable[tuple[Tensor, Tensor]]
+    tensors: Mapping[str, Tensor], idle: Iterable[tuple[Tensor, Tensor, float]]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """`tensors` with places and values for those in `idle`, where that is smaller; and how to put them back.
+    """`tensors` with places and values for those that idle in part, where that is smaller; and how to put them back.
 
-    idle: tensors, found by their memory, with the mask of entries that may be read back as zero
+    idle: tensors, found by their memory, with the mask of entries that may be read back as a value, and that value.
+          Of other tensors of two or more dimensions those entries idle that are zero.
 
     Tensors with the same places share them; values that are all equal are stored once.
     """
-    masks = {tensor.data_ptr(): mask for tensor, mask in idle if tensor.numel()}
+    masks = {tensor.data_ptr(): (mask, value) for tensor, mask, value in idle if tensor.numel()}
     packed: dict[str, Tensor] = {}
     places: dict[str, Tensor] = {}
     how: dict[str, Any] = {}
+    first: dict[tuple[Any, ...], str] = {}  # by memory: tied tensors are packed together, and stay tied
     for name, tensor in tensors.items():
-        mask = masks.get(tensor.data_ptr()) if tensor.numel() else None
         packed[name] = tensor
-        if mask is None or mask.shape != tensor.shape:
+        tied = first.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype), name)
+        if tensor.numel() and tied in how:
+            packed[name], how[name] = packed[tied], how[tied]
+            continue
+        mask, value = masks.get(tensor.data_ptr(), (None, 0.0)) if tensor.numel() else (None, 0.0)
+        if mask is None and tensor.dim() > 1:
+            mask = _zeros(tensor)
+        if mask is None or mask.shape != tensor.shape or not mask.any():
             continue
         kept = (~mask).flatten().nonzero().flatten()
         key = next((k for k, other in places.items() if torch.equal(other, kept)), None)
@@ -39,17 +47,23 @@ def pack(
             places[key] = kept
             packed[key] = kept.to(torch.int32 if width == 4 else torch.int64)
             packed[name] = values
-            how[name] = {"shape": list(tensor.shape), "places": key}
+            how[name] = {"shape": list(tensor.shape), "places": key, "value": value}
     return packed, how
 
 
+def _zeros(tensor: Tensor) -> Tensor:
+    """Entries that are zero, which −0 is not: what is read back is the same bit for bit."""
+    zero = tensor == 0
+    return zero & ~tensor.signbit() if tensor.is_floating_point() else zero
+
+
 def unpack(tensors: Mapping[str, Tensor], how: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors that `pack` took, with zeros where they were idle."""
+    """The tensors that `pack` took, with their values where they were idle."""
     places = {entry["places"] for entry in how.values()}
     whole = {name: tensor for name, tensor in tensors.items() if name not in places}
     for name, entry in how.items():
         shape = torch.Size(entry["shape"])
-        dense = tensors[name].new_zeros(shape.numel())
+        dense = tensors[name].new_full((shape.numel(),), entry.get("value", 0.0))
         dense[tensors[entry["places"]].long()] = tensors[name]
         whole[name] = dense.view(shape)
     return whole

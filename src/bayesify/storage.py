@@ -16,13 +16,13 @@ from bayesify.packing import pack, unpack
 from bayesify.posteriors import without_guards
 from bayesify.priors import prior
 
-FORMAT = 2  # of the files this version writes; it reads this and older ones
+FORMAT = 3  # of the files this version writes; it reads this and older ones
 
 
 def save(model: BayesianModule, path: str | Path) -> None:
     """Write `model` to one safetensors file: posterior, method, likelihood, what was random.
 
-    Of weights that `bf.compress.sparsify` has cut only the others are stored, so that the file is smaller.
+    Of weights that `bf.compress.prune` or `sparsify` has cut only the others are stored, so that the file is smaller.
 
     The write is atomic: a crash leaves the old file or the new one, never half of one. Under FSDP call
     it on every rank (the shards are gathered); rank 0 writes.

@@ -1,11 +1,13 @@
-"""Pruning: the right weights go, exactly as many as asked, and the model stays a model."""
+"""Pruning: the right weights go, exactly as many as asked, the model stays a model, and its file gets smaller."""
+
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.compress import prune, pruning_curve, sparsity
+from bayesify.compress import load_sparse, prune, pruning_curve, save_sparse, sparsity
 from bayesify.compress.pruning import LOG_STD_OF_NOTHING
 
 
@@ -59,6 +61,68 @@ def test_a_curve_measures_the_pruned_models() -> None:
     curve = pruning_curve(make_model(), sparsity, shares=(0.0, 0.5, 0.8))
     assert [p.share for p in curve] == [0.0, 0.5, 0.8]
     assert [p.value for p in curve] == pytest.approx([0.0, 0.5, 0.8])
+    assert curve[0].num_bytes > curve[2].num_bytes > 0
+
+
+def wide_net() -> nn.Module:
+    return nn.Sequential(nn.Linear(100, 300), nn.BatchNorm1d(300), nn.ReLU(), nn.Linear(300, 10))
+
+
+#: method -> bytes of a weight when all are kept: mean, and log std where each weight has one
+STORED = {
+    "vdp": (bf.DensityPropagation(), 8),
+    "vdp, row": (bf.DensityPropagation(variance="row"), 4),
+    "mc_vi": (bf.MonteCarloVI(), 8),
+    "point": (bf.Point(), 4),
+}
+
+
+@pytest.mark.parametrize("by", ["magnitude", "signal_to_noise"])
+@pytest.mark.parametrize("name", STORED)
+def test_the_file_of_a_pruned_model_holds_the_rest_only(name: str, by: str, tmp_path: Path) -> None:
+    """A kept weight costs its values and four bytes for its place; beside them stand 4 kB of biases and norms, and
+    the header."""
+    method, each = STORED[name]
+    if by == "signal_to_noise" and name == "point":
+        pytest.skip("no std per weight")
+    model = bf.bayesify(wide_net(), method, num_data=10)
+    model(torch.randn(8, 100))  # moves the running statistics
+    with torch.no_grad():
+        for parameter in model.posterior.parameters():
+            parameter.add_(torch.rand_like(parameter))  # equal values would be stored once
+    model.eval()
+    pruned = prune(model, 0.95, by)
+    whole, small = (save_sparse(m, tmp_path / f"{i}.safetensors") for i, m in enumerate((model, pruned)))
+    num_weights = 100 * 300 + 300 * 10
+    saved = num_weights * (each - 0.05 * (each + 4))
+    assert whole - small == pytest.approx(saved, rel=0.02)
+    back = load_sparse(tmp_path / "1.safetensors", wide_net()).eval()
+    for key, value in pruned.state_dict().items():
+        assert torch.equal(value, back.state_dict()[key])
+    x = torch.randn(5, 100)
+    first, second = (m.predict(x, 4, generator=torch.Generator().manual_seed(0)) for m in (pruned, back))
+    assert torch.equal(first.mean, second.mean) and torch.equal(first.variance, second.variance)
+
+
+def test_the_zeros_of_a_file_keep_their_sign_and_tied_weights_stay_one(tmp_path: Path) -> None:
+    model = bf.bayesify(nn.ModuleList([nn.Linear(50, 50), nn.Linear(50, 50)]), bf.Point())
+    with torch.no_grad():
+        model.net[1].weight = model.net[0].weight
+        model.net[0].weight[:, 3:] = 0.0
+        model.net[0].weight[0, :] = -0.0
+    assert save_sparse(model, tmp_path / "m.safetensors") < 4 * 50 * 50 // 2
+    net = nn.ModuleList([nn.Linear(50, 50), nn.Linear(50, 50)])
+    back = bf.load(tmp_path / "m.safetensors", net)
+    for layer in back.net:
+        assert torch.equal(layer.weight, model.net[0].weight)
+        assert torch.equal(layer.weight.signbit(), model.net[0].weight.signbit())
+
+
+def test_the_curve_of_a_plain_network_has_sizes_too() -> None:
+    net = wide_net()
+    curve = pruning_curve(net, sparsity, shares=(0.0, 0.95))
+    assert curve[0].num_bytes > 4 * curve[1].num_bytes
+    assert sparsity(net) == 0
 
 
 @pytest.mark.parametrize(("share", "by"), [(1.0, "magnitude"), (-0.1, "magnitude"), (0.5, "size")])

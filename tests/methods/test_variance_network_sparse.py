@@ -122,7 +122,7 @@ def test_errors_of_sparse_ensembles(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="scores: 'x' is no random weight; there are 0.weight"):
         sparsify(model, {"x": torch.ones(1)}, 0.0)
     with pytest.raises(TypeError, match="needs a model by bf.VarianceNetwork, not by method .point."):
-        save_sparse(bf.bayesify(nn.Sequential(*_fresh()), bf.Point()), tmp_path / "m.safetensors")
+        sparsify(bf.bayesify(nn.Sequential(*_fresh()), bf.Point()), {}, 0.0)
     sparsify(model, {"0.weight": torch.rand(50, 40)}, 0.5)
     bf.save(model, tmp_path / "m.safetensors")
     with pytest.raises(ValueError, match=r"0.weight is \(60, 40\), in the file \(50, 40\)"):

@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-LOG_STD_OF_NOTHING = -30.0  # a pruned weight's log std: e^-30 ≈ 1e-13, zero for all but its logarithm
+from bayesify.compress.sparse_files import size_of
+from bayesify.families.location_scale import LOG_STD_OF_NOTHING
 
 
 class Pruned(NamedTuple):
-    """One point of a curve: the share of weights set to zero and what was measured then."""
+    """One point of a curve: the share of weights set to zero, what was measured then, and the size of the file."""
 
     share: float
     value: float
+    num_bytes: int  # of the file that `bf.save` writes
 
 
 def magnitude(mean: Tensor, std: Tensor | None) -> Tensor:
@@ -44,7 +46,7 @@ def prune(model: nn.Module, share: float, by: str = "magnitude", per_layer: bool
     per_layer:  the same share in every tensor; else the lowest scores of the whole network (global pruning)
 
     Weight matrices and kernels are pruned, not biases and norms. In a model the std of a pruned weight goes too,
-    where each weight has its own.
+    where each weight has its own. `bf.save` stores what is left.
     """
     if not 0 <= share < 1:
         raise ValueError(f"share={share!r} must lie in [0, 1): the share of weights to set to zero")
@@ -57,7 +59,7 @@ def prune(model: nn.Module, share: float, by: str = "magnitude", per_layer: bool
     scores = {name: SCORES[by](mean, std) for name, (mean, std, _) in weights.items()}
     keep = _kept(scores, share, per_layer)
     for name, (mean, _, log_std) in weights.items():
-        mean.mul_(keep[name])
+        mean.masked_fill_(~keep[name], 0.0)
         if log_std is not None:
             log_std.masked_fill_(~keep[name], LOG_STD_OF_NOTHING)
     return pruned
@@ -117,8 +119,12 @@ def pruning_curve(
     by: str = "magnitude",
     per_layer: bool = False,
 ) -> list[Pruned]:
-    """`measure(pruned model)` at every share, for example its accuracy.
+    """`measure(pruned model)` at every share, for example its accuracy, and the size of its file.
 
     >>> curve = pruning_curve(model, lambda m: bf.evaluate(m, test_loader)["accuracy"])
     """
-    return [Pruned(share, float(measure(prune(model, share, by, per_layer)))) for share in shares]
+    points = []
+    for share in shares:
+        pruned = prune(model, share, by, per_layer)
+        points.append(Pruned(share, float(measure(pruned)), size_of(pruned)))
+    return points

@@ -10,6 +10,8 @@ from torch import Generator, Tensor
 from bayesify.families.base import Family, Start, inside_functorch, positive
 from bayesify.features import power
 
+LOG_STD_OF_NOTHING = -30.0  # a pruned weight's log std: e^-30 ≈ 1e-13, zero for all but its logarithm
+
 
 class LocationScale(Family):
     """w = loc + scale ξ, entries independent. The centre is loc; the free parameter is log_scale, so that

@@ -21,6 +21,14 @@ class Call(NamedTuple):
     for_loss: bool = False
 
 
+class Idle(NamedTuple):
+    """A tensor of the state with a mask: entries that change nothing if they become `value`."""
+
+    tensor: Tensor
+    mask: Tensor
+    value: float = 0.0
+
+
 class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
@@ -118,9 +126,8 @@ class Posterior(nn.Module, ABC):
         """What a self-contained file holds beyond the state dict, by the keys of this module."""
         return {}
 
-    def idle_entries(self) -> list[tuple[Tensor, Tensor]]:
-        """Tensors of the state, the network's weights among them, each with a mask: entries that change nothing if
-        they become zero, which files leave out."""
+    def idle_entries(self) -> list[Idle]:
+        """What files leave out of the state, the network's weights among it, beside exact zeros."""
         return []
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:

@@ -10,12 +10,13 @@ from torch import Generator, Tensor, nn
 
 from bayesify.divergences import check_pair, kl_all
 from bayesify.families import Family, RandomTensor
+from bayesify.families.location_scale import LOG_STD_OF_NOTHING
 from bayesify.moments import Moments, replace
 from bayesify.passes.last_layer import last_layer, last_output, refusal
 from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, random_weights
 from bayesify.passes.moments import FIRST_ORDER, call_with_moments, carriers
 from bayesify.posteriors.agreement import shared_generator
-from bayesify.posteriors.base import Call, Posterior
+from bayesify.posteriors.base import Call, Idle, Posterior
 from bayesify.posteriors.guard import REFUSAL, CheckpointGuard
 from bayesify.priors import Prior
 from bayesify.weights import Selection, Watch, call_with
@@ -123,6 +124,12 @@ class Factorized(Posterior):
 
     def kl(self, net: nn.Module) -> Tensor:
         return self._kl(self.distributions(list(self.slots)))
+
+    def idle_entries(self) -> list[Idle]:
+        """The log std of pruned weights."""
+        leaves = (_get(self.q, name)._parameters.get("log_scale") for name in self.slots)
+        found = [(log_std, log_std == LOG_STD_OF_NOTHING) for log_std in leaves if log_std is not None]
+        return [Idle(log_std, gone, LOG_STD_OF_NOTHING) for log_std, gone in found]
 
     def describe(self, name: str) -> str:
         if self.sampling in ("local", "flipout") and name not in self.local - self.repeated:

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.checks import NonFiniteError
-from bayesify.posteriors.base import Call, Posterior
+from bayesify.posteriors.base import Call, Idle, Posterior
 from bayesify.weights import find_slots
 from bayesify.weights.elsewhere import RefuseStrays, held_elsewhere
 
@@ -124,7 +124,7 @@ class Members(Posterior):
             for key, value in self._of(i).extra_tensors().items()
         }
 
-    def idle_entries(self) -> list[tuple[Tensor, Tensor]]:
+    def idle_entries(self) -> list[Idle]:
         return [entry for i in range(len(self.posteriors)) for entry in self._of(i).idle_entries()]
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:

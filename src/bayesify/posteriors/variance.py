@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.families import Family, RandomTensor
+from bayesify.posteriors.base import Idle
 from bayesify.posteriors.factorized import Factorized, _get, _put
 from bayesify.priors import Prior
 from bayesify.weights import Selection
@@ -46,8 +47,8 @@ class VarianceFactorized(Factorized):
         """What belongs to q of one weight beside its centre."""
         return _get(self.q, name)
 
-    def idle_entries(self) -> list[tuple[Tensor, Tensor]]:
-        found: list[tuple[Tensor, Tensor]] = []
+    def idle_entries(self) -> list[Idle]:
+        found = super().idle_entries()
         for name, slots in self.slots.items():
             leaf = self.random_tensor(name)
             noise, mean = (leaf._buffers.get(gate) for gate in GATES)
@@ -56,7 +57,8 @@ class VarianceFactorized(Factorized):
             silent = noise == 0
             gone = silent if self.family.zero_mean else silent & (mean == 0)
             own = [p for p in leaf.parameters() if p.shape == noise.shape]
-            found += [(noise, silent), (mean, mean == 0), (slots[0].get(), gone), *((p, silent) for p in own)]
+            found += [Idle(noise, silent), Idle(mean, mean == 0), Idle(slots[0].get(), gone)]
+            found += [Idle(parameter, silent) for parameter in own]
         return found
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
