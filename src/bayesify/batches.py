@@ -26,6 +26,8 @@ def as_arguments(x: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[
 
 def inputs_of(batch: Any) -> Any:
     """The input: of pairs the first, of dicts all but the target."""
+    if isinstance(batch, Moments):
+        return batch
     if isinstance(batch, list | tuple):
         return batch[0]
     if isinstance(batch, Mapping):
@@ -40,7 +42,7 @@ def target_of(batch: Any) -> Tensor:
             if key in batch:
                 return batch[key]
         raise ValueError(f"the batch is a dict without 'labels' (keys: {', '.join(map(str, batch))})")
-    if not isinstance(batch, list | tuple) or len(batch) < 2:
+    if not isinstance(batch, list | tuple) or isinstance(batch, Moments) or len(batch) < 2:
         raise ValueError(f"the loader gives {type(batch).__name__}: (input, target) pairs are needed")
     if len(batch) > 2:
         raise ValueError(

@@ -2,7 +2,8 @@
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from bayesify.batches import as_arguments, inputs_for
 from bayesify.families import standard_normal
-from bayesify.moments import Gaussian
+from bayesify.moments import Gaussian, Moments, holds, replace
 from bayesify.passes.stacked import Stacked
 from bayesify.posteriors import Call
 from bayesify.predictive import Accumulator, Predictive, concatenate, statistics
@@ -36,6 +37,8 @@ def predict(
 ) -> Predictive:
     """`model.predict` on one input or a loader; the model is in eval mode already.
 
+    An input with variance (`bf.Moments`) takes two passes: one without that variance, to tell what it adds.
+
     batched: run several draws at once by vmap (True), one after the other (False), or choose (None).
     compile: compile draw and network together, on a GPU as a CUDA graph; the first call takes a minute,
              later ones with inputs of the same shape are several times faster.
@@ -45,9 +48,26 @@ def predict(
     if is_loader(x):
         options = (num_draws, keep_samples, generator, batched, compile)
         return over_loader(model, x, lambda inputs: predict(model, inputs, *options))
-    call = Call(*as_arguments(x, {}), generator)
     if compile and generator is not None:
         raise ValueError("compile=True cannot take a generator: seed with torch.manual_seed instead")
+    if not holds(x, Moments):
+        return _predict(model, x, num_draws, keep_samples, generator, batched, compile)
+    with _repeated(generator, next(model.parameters()).device):  # both passes get the same random numbers
+        exact = _predict(model, replace(x, Moments, _mean), num_draws, False, generator, batched, compile)
+    whole = _predict(model, x, num_draws, keep_samples, generator, batched, compile)
+    return whole.beside(exact)
+
+
+def _predict(
+    model: Any,
+    x: Any,
+    num_draws: int,
+    keep_samples: bool,
+    generator: Generator | None,
+    batched: bool | None,
+    compile: bool,
+) -> Predictive:
+    call = Call(*as_arguments(x, {}), generator)
     accumulator = Accumulator(model.likelihood, keep_samples)
     members, each = shares(model, num_draws)
     for member in range(members):
@@ -73,6 +93,22 @@ def over_loader(model: Any, loader: Iterable[Any], one: Callable[[Any], Predicti
     if not parts:
         raise ValueError("the loader is empty: nothing to predict")
     return concatenate(parts)
+
+
+@contextmanager
+def _repeated(generator: Generator | None, device: torch.device) -> Iterator[None]:
+    """Afterwards the random state is what it was before."""
+    if generator is None:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+        return
+    state = generator.get_state()
+    yield
+    generator.set_state(state)
+
+
+def _mean(moments: Moments) -> Tensor:
+    return moments.mean
 
 
 def shares(model: Any, num_draws: int) -> tuple[int, int]:

@@ -30,8 +30,9 @@ def write_predictions(
     """Write what `model` predicts for every batch of `loader`; the number of examples is returned.
 
     .npz: arrays probs, label, confidence, entropy, epistemic, agreement (classification) or mean, std,
-    noise_std, epistemic_std (regression), and target where the loader gives one. .csv: the same as
-    columns, probabilities as p0, p1, … Memory does not grow with the data.
+    noise_std, epistemic_std (regression), input_noise or input_noise_std where inputs carry variance, and
+    target where the loader gives one. .csv: the same as columns, probabilities as p0, p1, … Memory does not
+    grow with the data.
 
     >>> write_predictions(model, test_loader, "predictions.npz")
     """
@@ -71,15 +72,18 @@ def _columns(
 
 def fields(prediction: Predictive) -> Columns:
     """A prediction as arrays, one row per example."""
+    exact = prediction.input_shares is None
     if prediction.likelihood.task == "classification":
         names = {name: name for name in ("probs", "label", "confidence", "entropy", "epistemic", "agreement")}
-        return {key: getattr(prediction, name).numpy() for key, name in names.items()}
-    return {
+        found = {key: getattr(prediction, name).numpy() for key, name in names.items()}
+        return found if exact else {**found, "input_noise": prediction.input_noise.numpy()}
+    found = {
         "mean": prediction.mean.numpy(),
         "std": prediction.std.numpy(),
         "noise_std": prediction.aleatoric.sqrt().numpy(),
         "epistemic_std": prediction.epistemic.sqrt().numpy(),
     }
+    return found if exact else {**found, "input_noise_std": prediction.input_noise.sqrt().numpy()}
 
 
 def _write_npz(path: Path, batches: Iterable[Columns]) -> None:

@@ -24,6 +24,11 @@ class Predictive:
     variance of the means over draws, `variance` = their sum (law of total variance); `entropy` of the
     normal with that mean and variance.
     Uncertainties are in nats for classification and in squared target units for regression.
+
+    Where the input carried variance of its own (`bf.Moments`), `input_noise` is what it adds to the uncertainty and
+    `input_variance` what it adds to `variance`: the difference to a second pass with an exact input, so terms that
+    need both random weights and a noisy input count here. `epistemic` is the rest, that of the exact input:
+    aleatoric + epistemic + input_noise is the entropy (classification) or the variance (regression).
     """
 
     likelihood: Likelihood
@@ -33,6 +38,9 @@ class Predictive:
     noise: Tensor  # average over draws of the entropy (classification) or the variance (regression)
     votes: Tensor | None  # share of draws voting for each class
     kept: tuple[Tensor, Tensor] | None = None  # (draws, ...) of both summaries, with keep_samples=True
+    input_shares: tuple[Tensor, Tensor] | None = (
+        None  # of a noisy input in `spread`, and in what the draws disagree
+    )
 
     # -- classification -------------------------------------------------------------------------------
     @property
@@ -86,7 +94,20 @@ class Predictive:
 
     @property
     def epistemic(self) -> Tensor:
-        return self.spread if self.likelihood.task == "regression" else self.mutual_information
+        return self._disagreement if self.input_shares is None else self._disagreement - self.input_noise
+
+    @property
+    def input_noise(self) -> Tensor:
+        """What the input's own variance adds to the uncertainty; zeros for an exact input."""
+        total = self._disagreement
+        return torch.zeros_like(total) if self.input_shares is None else self.input_shares[1] * total
+
+    @property
+    def input_variance(self) -> Tensor:
+        """What the input's own variance adds to `variance`; zeros for an exact input."""
+        return (
+            torch.zeros_like(self.spread) if self.input_shares is None else self.input_shares[0] * self.spread
+        )
 
     @property
     def variance(self) -> Tensor:
@@ -133,6 +154,14 @@ class Predictive:
     def __len__(self) -> int:
         return len(self.mean)
 
+    def beside(self, exact: "Predictive") -> "Predictive":
+        """The same predictive, told what is predicted for the input without its variance."""
+        shares = (
+            _share(self.spread, exact.spread),
+            _share(self._disagreement, exact._disagreement),
+        )
+        return replace(self, input_shares=shares)
+
     def to(self, device: Any) -> "Predictive":
         """The same predictive with its tensors on another device."""
         return self._map(lambda t: t.to(device))
@@ -145,7 +174,15 @@ class Predictive:
             noise=function(self.noise),
             votes=None if self.votes is None else function(self.votes),
             kept=None if self.kept is None else (function(self.kept[0]), function(self.kept[1])),
+            input_shares=None
+            if self.input_shares is None
+            else (function(self.input_shares[0]), function(self.input_shares[1])),
         )
+
+    @property
+    def _disagreement(self) -> Tensor:
+        """Of the draws: their variance (regression) or mutual information (classification)."""
+        return self.spread if self.likelihood.task == "regression" else self.mutual_information
 
     @property
     def _binary(self) -> bool:
@@ -180,7 +217,26 @@ def concatenate(parts: Sequence[Predictive]) -> Predictive:
             torch.cat([p.kept[0] for p in parts if p.kept], 1),
             torch.cat([p.kept[1] for p in parts if p.kept], 1),
         ),
+        input_shares=None
+        if all(p.input_shares is None for p in parts)
+        else (_cat_shares(parts, 0), _cat_shares(parts, 1)),
     )
+
+
+def _cat_shares(parts: Sequence[Predictive], i: int) -> Tensor:
+    """Batches with an exact input have shares of 0."""
+    like = ((p.spread, p._disagreement)[i] for p in parts)
+    return torch.cat(
+        [
+            torch.zeros_like(t) if p.input_shares is None else p.input_shares[i]
+            for p, t in zip(parts, like, strict=True)
+        ]
+    )
+
+
+def _share(whole: Tensor, exact: Tensor) -> Tensor:
+    """1 − exact/whole, between 0 and 1; 0 where there is nothing to share."""
+    return torch.where(whole > 0, 1 - exact / whole, 0.0).clamp(0, 1)
 
 
 class Statistics(NamedTuple):

@@ -4,7 +4,7 @@ from bayesify.moments.carrier import FORMS, RULES, Carrier, CarrierMode, Gaussia
 
 from bayesify.moments import rules  # isort: skip
 from bayesify.moments.sources import Sources, sources
-from bayesify.moments.standin import METADATA, StandIn, replace
+from bayesify.moments.standin import METADATA, StandIn, holds, replace
 
 __all__ = [
     "FORMS",
@@ -16,6 +16,7 @@ __all__ = [
     "Moments",
     "Sources",
     "StandIn",
+    "holds",
     "replace",
     "rule",
     "rules",

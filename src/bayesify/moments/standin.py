@@ -137,3 +137,12 @@ def replace(value: Any, kind: Any, function: Any) -> Any:
     if type(value) is dict:
         return {k: replace(v, kind, function) for k, v in value.items()}
     return value
+
+
+def holds(value: Any, kind: Any) -> bool:
+    """Is there an object of class `kind` in `value`, where `replace` would find it?"""
+    if isinstance(value, kind):
+        return True
+    if type(value) is dict:
+        value = list(value.values())
+    return type(value) in (list, tuple) and any(holds(v, kind) for v in value)
