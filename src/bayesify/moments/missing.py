@@ -16,8 +16,18 @@ def no_rule(func: Any, forms: tuple[str, ...]) -> str:
             f"linear and convolutional layers, relu, pooling, batch norm, dropout, flatten and softmax. "
             f"Use covariance='diagonal'"
         )
+    return f"the moments pass has no rule for {name!r}, used in {calling_module()}. {_register(name)}"
+
+
+def not_covered(func: Any, case: str) -> str:
+    """As `no_rule`, for a case that the operation's rule leaves out."""
+    name = name_of(func)
+    return f"the moments pass has no rule for {name!r} with {case}, used in {calling_module()}. {_register(name)}"
+
+
+def _register(name: str) -> str:
     return (
-        f"the moments pass has no rule for {name!r}, used in {calling_module()}. Register one:\n"
+        f"Register one:\n"
         f"    @bf.moments.rule({name})\n"
         f"    def my_rule(x, *args):\n"
         f"        return bf.Moments(mean, var)   # from x.mean and x.var"
@@ -25,9 +35,19 @@ def no_rule(func: Any, forms: tuple[str, ...]) -> str:
 
 
 def no_place(func: Any) -> str:
+    instead = (
+        "use torch.where or torch.cat" if func is torch.Tensor.__setitem__ else "leave out the underscore"
+    )
     return (
         f"{name_of(func)!r} in {calling_module()} writes a random value into a tensor that is not random, "
-        f"which cannot hold a variance: write it without the trailing underscore"
+        f"which cannot hold a variance: {instead}"
+    )
+
+
+def only_a_view() -> str:
+    return (
+        f"{calling_module()} writes entries of a view of a random tensor, whose base would not see them: "
+        f"write x[i, j] = … in one step, or into x.clone()"
     )
 
 

@@ -103,7 +103,20 @@ def _operator(name: str) -> Any:
 _ARITHMETIC = ("add", "sub", "mul", "truediv")
 _OPERATORS = [
     *(prefix + name for name in _ARITHMETIC for prefix in ("", "r", "i")),
-    *("matmul", "rmatmul", "pow", "rpow", "ipow", "floordiv", "rfloordiv", "mod", "neg", "abs", "getitem"),
+    *(
+        "matmul",
+        "rmatmul",
+        "pow",
+        "rpow",
+        "ipow",
+        "floordiv",
+        "rfloordiv",
+        "mod",
+        "neg",
+        "abs",
+        "getitem",
+        "setitem",
+    ),
     *("eq", "ne", "lt", "le", "gt", "ge"),
 ]
 for _name in _OPERATORS:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bayesify.moments.carrier import Moments, parts, rule, spelled
+from bayesify.moments.missing import not_covered
 
 
 @rule(*spelled("add", "add_", "__add__", "__radd__", "__iadd__"), half=True)
@@ -58,7 +59,7 @@ def mul(x: Any, y: Any) -> Moments:
 def div(x: Any, y: Any, *, rounding_mode: None = None) -> Moments:
     """First order in the divisor: Var x/y = (Var x + (x/y)² Var y)/(E y)²."""
     if rounding_mode is not None:
-        raise NotImplementedError(f"the moments pass cannot round: rounding_mode={rounding_mode!r}")
+        raise NotImplementedError(not_covered(torch.div, f"rounding_mode={rounding_mode!r}"))
     if x is y:
         return Moments(torch.ones_like(x.mean), torch.zeros_like(x.var))
     (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
@@ -113,7 +114,7 @@ def maximum(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
         flat = Moments(x.mean.flatten(), x.var.flatten())
         return _at_extreme(flat, flat.mean.argmax(0, keepdim=True), 0, False)
     if not isinstance(dim, int):
-        raise NotImplementedError("the moments pass has a rule for max over a dimension, not of two tensors")
+        raise NotImplementedError(not_covered(torch.max, "two tensors"))
     index = x.mean.argmax(dim, keepdim=True)
     return _at_extreme(x, index, dim, keepdim), index if keepdim else index.squeeze(dim)
 

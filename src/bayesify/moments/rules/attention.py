@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.moments.carrier import Moments, Simplex, parts, rule
+from bayesify.moments.missing import not_covered
 from bayesify.moments.rules.product import product, weighted_mean
 from bayesify.moments.rules.softmax import softmax_var
 
@@ -103,9 +104,8 @@ def multi_head_attention(
 ) -> Any:
     """Projections, attention per head, output projection; inputs are (tokens, batch, features) or without batch."""
     if any(x is not None for x in (bias_k, bias_v, static_k, static_v)) or add_zero_attn:
-        raise NotImplementedError(
-            "the moments pass has no rule for nn.MultiheadAttention with add_bias_kv, add_zero_attn or static keys"
-        )
+        case = "add_bias_kv, add_zero_attn or static keys"
+        raise NotImplementedError(not_covered(F.multi_head_attention_forward, case))
     single = query.dim() == 2
     if single:
         query, key, value = (x.unsqueeze(1) for x in (query, key, value))

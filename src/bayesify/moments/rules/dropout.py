@@ -5,6 +5,7 @@ from typing import Any
 import torch.nn.functional as F
 
 from bayesify.moments.carrier import Moments, Simplex, rule, spelled
+from bayesify.moments.missing import not_covered
 
 NAMES = ("dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "feature_dropout_")
 
@@ -25,4 +26,4 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
 def alpha_dropout(x: Moments, p: float = 0.5, training: bool = False) -> Moments:
     if not training or p == 0:
         return x
-    raise NotImplementedError("the moments pass has no rule for alpha dropout in training: use nn.Dropout")
+    raise NotImplementedError(not_covered(F.alpha_dropout, "training=True (nn.Dropout has one)"))

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from bayesify.moments.carrier import Moments, rule, spelled
+from bayesify.moments.missing import not_covered
 from bayesify.moments.rules.activation import scaled
 
 
@@ -23,7 +24,7 @@ def square(x: Moments) -> Moments:
 def power(x: Any, exponent: Any) -> Moments:
     """x^p with a deterministic p: derivative p x^{p − 1}."""
     if not isinstance(x, Moments) or isinstance(exponent, Moments):
-        raise NotImplementedError("the moment rule of pow needs a random base and a deterministic exponent")
+        raise NotImplementedError(not_covered(torch.pow, "a random exponent"))
     return scaled(x.mean.pow(exponent), exponent * x.mean.pow(exponent - 1), x)
 
 

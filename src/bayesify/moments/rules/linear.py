@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.moments.carrier import Moments, in_dtype, parts, rule
+from bayesify.moments.missing import not_covered
 from bayesify.moments.recompute import forgetting
 
 CONVOLUTIONS = (
@@ -129,13 +130,15 @@ for _operation in LINEAR_MAPS:
 @rule(torch.addmm, torch.Tensor.addmm, half=True)
 def addmm(bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> Moments:
     """βb + α x·w."""
-    if beta != 1 or alpha != 1:
-        raise NotImplementedError(
-            f"the moment rule of addmm has beta = alpha = 1, not {beta!r} and {alpha!r}"
-        )
     w_mean, w_var = parts(weight)
     transposed = w_mean.t() if w_var is None else Moments(w_mean.t(), w_var.t())
-    return linear_map(F.linear, x, transposed, bias)
+    return linear_map(F.linear, _times(x, alpha), transposed, _times(bias, beta) if beta else None)
+
+
+def _times(x: Any, factor: float) -> Any:
+    if factor == 1:
+        return x
+    return Moments(factor * x.mean, factor**2 * x.var) if isinstance(x, Moments) else factor * x
 
 
 @rule(F.embedding)
@@ -150,7 +153,7 @@ def embedding(
 ) -> Moments:
     """Rows of the table: mean and variance of the row."""
     if max_norm is not None:
-        raise NotImplementedError("the moments pass does not rescale embeddings: leave out max_norm")
+        raise NotImplementedError(not_covered(F.embedding, "max_norm"))
     rest = (padding_idx, None, norm_type, scale_grad_by_freq, sparse)
     return Moments(F.embedding(indices, weight.mean, *rest), F.embedding(indices, weight.var, *rest))
 

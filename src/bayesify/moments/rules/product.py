@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bayesify.moments.carrier import Moments, Simplex, parts, rule, spelled
+from bayesify.moments.missing import not_covered
 from bayesify.moments.recompute import recomputed
 
 
@@ -96,9 +97,8 @@ def einsum(equation: str, *operands: Any) -> Moments:
     left, arrow, out = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if any(len(set(t.replace("...", ""))) != len(t.replace("...", "")) for t in terms) or len(terms) > 2:
-        raise NotImplementedError(
-            f"the moment rule of einsum takes one or two operands without repeated indices, not {equation!r}"
-        )
+        case = f"{equation!r} (more than two operands, or an index twice in one)"
+        raise NotImplementedError(not_covered(torch.einsum, case))
     if not arrow:
         letters = left.replace(",", "").replace(".", "")
         out = "..." * ("..." in left) + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))

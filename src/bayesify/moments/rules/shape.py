@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import RULES, Moments, Simplex, parts, rule, spelled
+from bayesify.moments.carrier import INPLACE, RULES, Moments, Simplex, parts, rule, spelled
+from bayesify.moments.missing import only_a_view
 from bayesify.moments.standin import replace
 
 
@@ -57,6 +58,22 @@ MOVES = (
 for _operation in spelled(*MOVES):
     rule(_operation, half=True)(partial(moved, _operation))
 
+
+@rule(torch.Tensor.__setitem__, half=True)
+def setitem(x: Any, key: Any, value: Any) -> Moments:
+    """x[key] = value: mean and variance are written, a deterministic value has variance 0.
+
+    Into copies, because a rule's variance may be that of its input; a view, whose base should change too, is refused.
+    """
+    (mean, var), (new, new_var) = parts(x), parts(value)
+    if not torch.compiler.is_compiling() and var is not None and mean._is_view():
+        raise NotImplementedError(only_a_view())
+    mean, var = mean.clone(), torch.zeros_like(mean) if var is None else var.clone()
+    mean[key], var[key] = new, 0.0 if new_var is None else new_var
+    return Moments(mean, var)
+
+
+INPLACE.add(torch.Tensor.__setitem__)
 rule(torch.Tensor.unflatten, torch.unflatten, half=True)(partial(moved, torch.unflatten))
 
 CASTS = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cuda", "cpu", "pin_memory")
