@@ -13,6 +13,7 @@ from bayesify.passes import call_with_moments
 
 FAILURE_RATE = 1e-6
 EXACT = ("exact", "")
+ROUNDING = 1e-12  # of sums over the draws, in float64
 
 
 class Lambda(nn.Module):
@@ -40,16 +41,19 @@ def draws_of(moments: bf.Moments, num_draws: int) -> Tensor:
     return moments.mean + moments.var.sqrt() * noise
 
 
-def assert_moments_of(draws: Tensor, moments: bf.Moments, bias: float = 0.0) -> None:
+def assert_moments_of(
+    draws: Tensor, moments: bf.Moments, bias: float = 0.0, remainder: bf.Moments | None = None
+) -> None:
     """Mean and variance within z standard errors, √(var/n) and √((m₄ − var²)/n) by the draws' own m₄; a stated
-    `bias` of the rule is allowed on top, relative to std and variance."""
+    `bias` of the rule is allowed on top, relative to std and variance, or a `remainder` of mean and variance."""
+    more: Any = bf.Moments(*(torch.zeros(()),) * 2) if remainder is None else remainder
     num = len(draws)
     z = stats.norm.isf(FAILURE_RATE / 4 / moments.mean.numel())
     var = draws.var(0)
-    slack = z * (var / num).sqrt() + bias * var.sqrt()
+    slack = z * (var / num).sqrt() + bias * var.sqrt() + more.mean + ROUNDING
     assert ((draws.mean(0) - moments.mean).abs() <= slack).all()
     squares = (draws - draws.mean(0)).square()
-    slack = z * squares.std(0) / math.sqrt(num) + bias * var
+    slack = z * squares.std(0) / math.sqrt(num) + bias * var + more.var + ROUNDING
     assert ((squares.mean(0) - moments.var).abs() <= slack).all()
 
 

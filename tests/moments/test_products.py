@@ -1,30 +1,18 @@
 """Products of random tensors against Monte Carlo: matrix products, einsum, bilinear maps, attention, dropout."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from propagation import assert_moments_of, by_jacobian, draws_of, propagate, random_moments
-from torch import Tensor, nn
+from rule_tables import PRODUCTS
+from torch import nn
 
 import bayesify as bf
 
 NUM_DRAWS = 20_000
-
-PRODUCTS: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...]]] = {
-    "matmul": (torch.matmul, (2, 3, 4), (4, 2)),
-    "@": (lambda x, y: x @ y, (3, 4), (4, 2)),
-    "bmm": (torch.bmm, (2, 3, 4), (2, 4, 2)),
-    "mv": (torch.mv, (3, 4), (4,)),
-    "einsum": (lambda x, y: torch.einsum("bij,bkj->bik", x, y), (2, 3, 4), (2, 2, 4)),
-    "einsum, an index summed alone": (lambda x, y: torch.einsum("ij,jk->k", x, y), (3, 4), (4, 2)),
-    "einsum, ellipsis": (lambda x, y: torch.einsum("...i,ij->...j", x, y), (2, 3, 4), (4, 2)),
-    "einsum, implicit": (lambda x, y: torch.einsum("ij,jk", [x, y]), (3, 4), (4, 2)),
-    "mul": (lambda x, y: x * y, (3, 4), (4,)),
-}
 
 
 @pytest.mark.parametrize("var", [0.01, 1.0, 4.0])
