@@ -38,6 +38,26 @@ def test_density_propagation(activation: Any, options: dict[str, Any]) -> None:
     assert_equal_gradients(model, lambda: model(x, target=y).total, lambda: compiled(x, target=y).total)
 
 
+@pytest.mark.inductor
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.GELU])
+def test_density_propagation_from_the_cache(activation: Any) -> None:
+    """A second compilation finds the compiled graphs in torch's cache, and they have the same gradients."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), activation(), nn.LayerNorm(6), nn.Linear(6, 3))
+    model = bf.bayesify(net, bf.DensityPropagation(), num_data=10)
+    x, y = torch.randn(5, 4), torch.randint(3, (5,))
+    counts = torch._dynamo.utils.counters["aot_autograd"]
+    with torch._inductor.utils.fresh_cache():
+        for kind in ("autograd_cache_miss", "autograd_cache_hit"):
+            torch._dynamo.reset()
+            counts.clear()
+            compiled = torch.compile(model, dynamic=False)
+            assert_equal_gradients(
+                model, lambda: model(x, target=y).total, lambda f=compiled: f(x, target=y).total
+            )
+            assert counts[kind] == 1, dict(counts)
+
+
 EXACT = [
     bf.MonteCarloVI(),
     bf.MonteCarloVI(family="laplace", prior="laplace"),

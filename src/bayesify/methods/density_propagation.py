@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import torch._functorch.config
 from torch import Tensor, nn
 
 from bayesify.families.shared_normal import SHARINGS
@@ -80,6 +81,9 @@ class DensityPropagation(Method):
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
         assert isinstance(self.prior, Prior)
+        # ReLU and GELU have derivatives of their own, whose graphs are part of the key: without this no compiled step
+        # would be found in torch's cache, and a transformer's graphs would be traced and cut anew in every process
+        torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True
         posterior = Factorized(
             net,
             selection,
