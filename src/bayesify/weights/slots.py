@@ -168,7 +168,13 @@ def is_sharded(net: nn.Module) -> bool:
     """Has `fully_shard` (FSDP2) been applied to `net` or a part of it?"""
     if not torch.compiler.is_compiling() and "torch.distributed.fsdp" not in sys.modules:
         return False  # every call of a network asks, and the walk takes longer than a small layer
-    return any(is_sharded_unit(module) for module in net.modules())
+    waiting = [net]  # `net.modules()` would be traced as one generator inside another
+    while waiting:
+        module = waiting.pop()
+        if is_sharded_unit(module):
+            return True
+        waiting += [child for child in module._modules.values() if child is not None]
+    return False
 
 
 def is_sharded_unit(module: nn.Module) -> bool:
