@@ -103,7 +103,8 @@ def closed_form(family: type, prior: type) -> Callable[[Callable], Callable]:
 @closed_form(families.Normal, priors.Normal)
 def normal_normal(q: families.Normal, p: priors.Normal) -> Tensor:
     """Σ log(s/σ) + (σ² + (μ − m)²) / (2 s²) − ½, with q = N(μ, σ²) and p = N(m, s²)."""
-    quadratic = (q.variance + (q.loc - p.mean).square()) / (2 * p.std**2)
+    centred = q.loc - p.mean if p.mean else q.loc
+    quadratic = (q.variance + centred.square()) / (2 * p.std**2)
     return (quadratic - q.log_scale).sum() + q.loc.numel() * (math.log(p.std) - 0.5)
 
 

@@ -40,7 +40,7 @@ def scaled_dot_product_attention(
         score_var = bias.var if score_var is None else score_var + bias.var
     elif bias is not None:
         scores = scores + bias
-    a = _safe_softmax(scores)
+    a = scores.softmax(-1) if bias is None else _safe_softmax(scores)
     if score_var is None:
         score_var = torch.zeros_like(a)
         return weighted_mean(Simplex(a, score_var, score_var, dropout_p), value)

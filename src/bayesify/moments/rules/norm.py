@@ -139,12 +139,13 @@ def standardize(x: Any, dims: tuple[int, ...], eps: float, form: str) -> tuple[T
 
 
 def _standardized(
-    mean: Tensor, var: Tensor | None, dims: tuple[int, ...], eps: float
+    mean: Tensor, spread: Tensor | None, dims: tuple[int, ...], eps: float
 ) -> tuple[Tensor, Tensor]:
+    """(y, 1/V); `spread` is the mean of Var x over `dims`, for the "total" form."""
     v, m = torch.var_mean(mean, dims, correction=0, keepdim=True)
-    if var is not None:
+    if spread is not None:
         d = mean.numel() // max(m.numel(), 1)
-        v = v + (1 - 1 / d) * var.mean(dims, keepdim=True)
+        v = v + (1 - 1 / d) * spread
     precision = 1 / (v + eps)
     return (mean - m) * precision.sqrt(), precision
 
@@ -152,12 +153,15 @@ def _standardized(
 def _standardize(
     dims: tuple[int, ...], eps: float, total: bool, mean: Tensor, var: Tensor
 ) -> tuple[Tensor, Tensor]:
-    y, precision = _standardized(mean, var if total else None, dims, eps)
+    """The formula of `standardize` in few operations, with u = 2 Var x/d:
+    Var y = (1/V)[Var x − u + (1/d) mean(Var x) + y (mean(y u) + y (½ mean(y² u) − u))]."""
+    spread = var.mean(dims, keepdim=True)
+    y, precision = _standardized(mean, spread if total else None, dims, eps)
     d = mean.numel() // max(precision.numel(), 1)
-    weighted = y * var
-    zero, one, two = (s.sum(dims, keepdim=True) / d**2 for s in (var, weighted, y * weighted))
-    own = var * (1 - 2 / d - (2 / d) * y.square())
-    return y, precision * (own + zero + y * (2 * one + y * two)).clamp_min(0)
+    u = (2 / d) * var
+    weighted = y * u
+    one, two = weighted.mean(dims, keepdim=True), 0.5 * (y * weighted).mean(dims, keepdim=True)
+    return y, precision * (var - u + spread / d + y * (one + y * (two - u))).clamp_min(0)
 
 
 def affine(y: Tensor, var: Tensor | None, weight: Any, bias: Any, shape: tuple[int, ...]) -> Moments:
