@@ -15,8 +15,8 @@ passes on only as the training loss falls. A short run gets there by these setti
 - the KL weighs 30 times as much where one dense layer is random (--kl-weight). Past the transition the KL of a layer
   is nearly 0 (below 1e-3 per example), whatever its weight. Where several layers are, it weighs once: the small layers
   keep their means, and too much noise in them costs accuracy. LeNet's four layers, ensembles: 99.21 % with weight 1
-  (100 epochs; one draw 97.98 %, means 11.35 %), 98.55 and 97.94 % with 3 and 10 (60 epochs of the last), 47 % with 10 on 5,000
-  images (20 epochs). VGG-like, 40 epochs: 87.9 % with weight 1, 83.8 % with 8.3, means at 10.0 % in both;
+  (100 epochs; one draw 97.98 %, means 11.35 %), 98.55 % with 3 (100 epochs), 97.94 % with 10 (60 epochs), 47 % with
+  10 on 5,000 images (20 epochs). VGG-like, 40 epochs: 87.9 % with weight 1, 83.8 % with 8.3, means at 10.0 % in both;
 - log α has 30 times the learning rate (--log-alpha-lr). Adam forgets its gradients within 20 steps, which the method's
   optimiser sees to: they fall as 1/α, and 1,000 steps of memory hold log α back;
 - log α starts at −5, as published. Higher starts do not help, nor a KL weight that goes back to 1 while the loss is

@@ -81,9 +81,7 @@ class DensityPropagation(Method):
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
         assert isinstance(self.prior, Prior)
-        # ReLU and GELU have derivatives of their own, whose graphs are part of the key: without this no compiled step
-        # would be found in torch's cache, and a transformer's graphs would be traced and cut anew in every process
-        torch._functorch.config.autograd_cache_allow_custom_autograd_functions = True
+        _let_compiled_code_be_cached()
         posterior = Factorized(
             net,
             selection,
@@ -104,6 +102,14 @@ class DensityPropagation(Method):
             {"logits": self.logits} if self.objective == "expected" else {"var_floor": self.var_floor}
         )
         return moments_nll(likelihood, output, target, sample_weight, values, self.objective, **options)
+
+
+def _let_compiled_code_be_cached() -> None:
+    """ReLU and GELU have derivatives of their own, whose graphs are part of the key. Without this no compiled step would
+    be found in torch's cache, and a transformer's graphs would be traced and cut anew in every process."""
+    name = "autograd_cache_allow_custom_autograd_functions"
+    if hasattr(torch._functorch.config, name):
+        setattr(torch._functorch.config, name, True)
 
 
 __all__ = ["DensityPropagation"]
