@@ -105,8 +105,8 @@ class DensityPropagation(Method):
 
 
 def _let_compiled_code_be_cached() -> None:
-    """ReLU and GELU have derivatives of their own, whose graphs are part of the key. Without this no compiled step would
-    be found in torch's cache, and a transformer's graphs would be traced and cut anew in every process."""
+    """ReLU and GELU have derivatives of their own, whose graphs are part of the key. Without this no compiled step
+    would be found in torch's cache, and a transformer's graphs would be traced and cut anew in every process."""
     name = "autograd_cache_allow_custom_autograd_functions"
     if hasattr(torch._functorch.config, name):
         setattr(torch._functorch.config, name, True)

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 
 from bayesify.at_means import AtMeans
 from bayesify.batches import as_arguments
-from bayesify.checks import can_read_values, check_finite_loss
+from bayesify.checks import can_read_values, check_finite_loss, check_whole
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
 from bayesify.module.modes import evaluating
@@ -106,8 +106,7 @@ class BayesianModule(nn.Module):
         keep_samples:  keep every draw, for `.samples` and `.interval()`
         generator:     makes the draws reproducible
         """
-        if num_draws < 1:
-            raise ValueError(f"num_draws={num_draws!r} must be at least 1")
+        check_whole(num_draws, "num_draws", 1)
         lookup(dict.fromkeys(MODES), mode, "mode")
         with self._locked(), evaluating(self), torch.no_grad():
             if mode == "deterministic":
@@ -208,8 +207,7 @@ class BayesianModule(nn.Module):
                 "num_data is missing: the KL is scaled by the number of training examples. "
                 "Give bayesify(..., num_data=len(train_set)) or set model.num_data"
             )
-        if num_draws < 1:
-            raise ValueError(f"num_draws={num_draws!r} must be at least 1")
+        check_whole(num_draws, "num_draws", 1)
         values = can_read_values()
         nlls: list[Tensor] = []
         kl_terms: list[Tensor] = []
