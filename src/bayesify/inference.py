@@ -6,6 +6,7 @@ from typing import Any
 from torch import Generator
 
 from bayesify.at_means import AtMeans
+from bayesify.checks import check_whole
 from bayesify.evaluation import evaluate
 from bayesify.module import BayesianModule
 from bayesify.prediction import MODES
@@ -28,8 +29,7 @@ def inference_modes(
     >>> modes = bf.inference_modes(model, test_loader, num_draws=50)
     >>> modes["deterministic"]["accuracy"], modes["ensemble"]["accuracy"]
     """
-    if num_draws < 1:
-        raise ValueError(f"num_draws={num_draws!r} must be at least 1, e.g. num_draws=10")
+    check_whole(num_draws, "num_draws", 1)
     return {
         "deterministic": evaluate(AtMeans(model), loader, 1),
         "stochastic": evaluate(model, loader, 1, generator=generator),

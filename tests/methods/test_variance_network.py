@@ -398,5 +398,5 @@ def test_errors_of_functions() -> None:
     uniform = model_of(mlp(), parameterization="zero_mean", noise="uniform")
     with pytest.raises(ValueError, match="has the zero_mean_uniform family, whose mean is zero already"):
         bf.zero_mean(uniform)
-    with pytest.raises(ValueError, match="num_draws=0 must be at least 1"):
+    with pytest.raises(ValueError, match="num_draws=0 must be a whole number of at least 1"):
         bf.inference_modes(model_of(mlp()), [], num_draws=0)
