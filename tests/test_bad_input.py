@@ -160,9 +160,13 @@ def test_an_output_that_is_no_prediction() -> None:
 
 def test_numbers_that_make_no_sense() -> None:
     model = bf.bayesify(mlp(), "mc_vi", num_data=10)
-    with pytest.raises(ValueError, match="num_draws=0 must be a whole number of at least 1, e.g. num_draws=5"):
+    with pytest.raises(
+        ValueError, match="num_draws=0 must be a whole number of at least 1, e.g. num_draws=5"
+    ):
         model.predict(X, num_draws=0)
-    with pytest.raises(ValueError, match="num_draws=0 must be a whole number of at least 1, e.g. num_draws=5"):
+    with pytest.raises(
+        ValueError, match="num_draws=0 must be a whole number of at least 1, e.g. num_draws=5"
+    ):
         model.loss(X, Y, num_draws=0)
     with pytest.raises(ValueError, match="num_members=0"):
         bf.DeepEnsemble(bf.Point(), 0)

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from bayesify.batches import as_arguments, inputs_for
 from bayesify.families import standard_normal
-from bayesify.moments import Gaussian, Moments, holds, replace
+from bayesify.moments import Gaussian, Moments, certain, holds, replace
 from bayesify.passes.stacked import Stacked
 from bayesify.posteriors import Call
 from bayesify.predictive import Accumulator, Predictive, concatenate, statistics
@@ -141,7 +141,8 @@ def outputs(
     """The network's predictions for `num_draws` draws of one member, in chunks (draws, batch, ...)."""
     posterior, net = model.posterior, model.net
     if posterior.sampling == "moments":
-        yield from _from_moments(model.pick(posterior.run(net, call, member)), num_draws, call.generator)
+        moments = replace(model.pick(posterior.run(net, call, member)), Tensor, certain)
+        yield from _from_moments(moments, num_draws, call.generator)
         return
     if is_sharded_unit(model):  # the weights exist only inside forward
         for _ in range(num_draws):

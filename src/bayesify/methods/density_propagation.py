@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bayesify.families.shared_normal import SHARINGS
 from bayesify.likelihoods import Likelihood
 from bayesify.methods.base import Method
+from bayesify.moments import certain, replace
 from bayesify.names import lookup
 from bayesify.objectives.moments import LOGITS, OBJECTIVES, moments_nll
 from bayesify.posteriors import Call, Factorized
@@ -101,7 +102,15 @@ class DensityPropagation(Method):
         options: dict[str, Any] = (
             {"logits": self.logits} if self.objective == "expected" else {"var_floor": self.var_floor}
         )
-        return moments_nll(likelihood, output, target, sample_weight, values, self.objective, **options)
+        return moments_nll(
+            likelihood,
+            replace(output, Tensor, certain),
+            target,
+            sample_weight,
+            values,
+            self.objective,
+            **options,
+        )
 
 
 def _let_compiled_code_be_cached() -> None:

@@ -178,12 +178,6 @@ class BayesianModule(nn.Module):
 
     def pick(self, output: Any) -> Any:
         """The prediction in what the network returned."""
-        picked = self._picked(output)
-        if self.posterior.sampling == "moments" and isinstance(picked, Tensor):
-            return Moments(picked, torch.zeros_like(picked))  # no random weight took part
-        return picked
-
-    def _picked(self, output: Any) -> Any:
         if self.output is not None:
             return self.output(output)
         if isinstance(output, Tensor | Moments | Gaussian | StandIn):

@@ -1,6 +1,16 @@
 """Mean and variance of every activation in one pass, through unmodified networks."""
 
-from bayesify.moments.carrier import FORMS, RULES, Carrier, CarrierMode, Gaussian, Moments, rule, unwrap
+from bayesify.moments.carrier import (
+    FORMS,
+    RULES,
+    Carrier,
+    CarrierMode,
+    Gaussian,
+    Moments,
+    certain,
+    rule,
+    unwrap,
+)
 
 from bayesify.moments import rules  # isort: skip
 from bayesify.moments.sources import Sources, sources
@@ -16,6 +26,7 @@ __all__ = [
     "Moments",
     "Sources",
     "StandIn",
+    "certain",
     "holds",
     "replace",
     "rule",

@@ -21,6 +21,11 @@ class Moments(NamedTuple):
     var: Tensor
 
 
+def certain(value: Tensor) -> Moments:
+    """What no random weight took part in."""
+    return Moments(value, torch.zeros_like(value))
+
+
 class Simplex(NamedTuple):
     """What softmax gives over the last dimension: rows that sum to 1, and the variance of their scores.
 
