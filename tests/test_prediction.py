@@ -140,7 +140,7 @@ def test_a_network_with_two_heads_predicts_mean_and_noise() -> None:
 
 @pytest.mark.parametrize("num_draws", [0, -1])
 def test_predict_needs_a_draw(num_draws: int) -> None:
-    with pytest.raises(ValueError, match=rf"num_draws={num_draws} must be at least 1"):
+    with pytest.raises(ValueError, match=rf"num_draws={num_draws} must be a whole number of at least 1"):
         make().predict(torch.randn(6, 4), num_draws)
 
 
