@@ -1,6 +1,6 @@
 """UCI regression with samplers against MAP and variational inference: RMSE and log-likelihood, standard splits.
 
-    python benchmarks/uci_samplers.py --data-root DATA                       # 5 splits, 8 minutes of one core; 20: half an hour and more
+    python benchmarks/uci_samplers.py --data-root DATA    # 5 splits, 8 minutes of one core
     python benchmarks/uci_samplers.py --data-root DATA --data yacht --splits 2 --epochs 100
 
 One hidden layer of 50 ReLU units, standardised inputs and targets, standard normal prior on every weight, one noise
