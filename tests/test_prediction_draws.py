@@ -48,16 +48,9 @@ def test_compiled_prediction_refuses_a_generator() -> None:
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_compiled_prediction_agrees_with_the_plain_one(
-    batched: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Means of 400 draws each, by the traced function (not by Inductor, which costs minutes)."""
-    compile_ = torch.compile
-    monkeypatch.setattr(
-        torch,
-        "compile",
-        lambda f, mode, dynamic: compile_(f, backend="eager", dynamic=dynamic, fullgraph=True),
-    )
+@pytest.mark.usefixtures("compile_by_tracing")
+def test_compiled_prediction_agrees_with_the_plain_one(batched: bool) -> None:
+    """Means of 400 draws each."""
     model, x = make("normal", 1).eval(), torch.randn(7, 4)
     compiled = model.predict(x, 400, keep_samples=True, compile=True, batched=batched)
     plain = model.predict(x, 400, keep_samples=True, batched=batched)

@@ -12,8 +12,8 @@ from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
 
 from bayesify.batches import as_arguments, inputs_for
-from bayesify.families import standard_normal
-from bayesify.moments import Gaussian, Moments, certain, holds, replace
+from bayesify.moments import Moments, certain, holds, replace
+from bayesify.output_draws import draws_of
 from bayesify.passes.stacked import Stacked
 from bayesify.posteriors import Call
 from bayesify.predictive import Accumulator, Predictive, concatenate, statistics
@@ -142,7 +142,7 @@ def outputs(
     posterior, net = model.posterior, model.net
     if posterior.sampling == "moments":
         moments = replace(model.pick(posterior.run(net, call, member)), Tensor, certain)
-        yield from _from_moments(moments, num_draws, call.generator)
+        yield from draws_of(moments, num_draws, call.generator, JOINED_NUMBERS)
         return
     if is_sharded_unit(model):  # the weights exist only inside forward
         for _ in range(num_draws):
@@ -227,37 +227,6 @@ def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None, compile
     else:
         small = numbers <= 2**19
     return fit if small else 1
-
-
-def _from_moments(output: Any, num_draws: int, generator: Generator | None) -> Iterable[Any]:
-    """Draws of the output itself: one pass of the network, whatever the number of draws."""
-    if type(output) in (tuple, list):  # several heads
-        yield from zip(*(_from_moments(head, num_draws, generator) for head in output), strict=True)
-        return
-    most = max(2, JOINED_NUMBERS // max(output.mean.numel(), 1))
-    for start in range(0, num_draws, most):
-        noise = _matched_noise(min(most, num_draws - start), output.mean, generator)
-        if isinstance(output, Gaussian):
-            yield _correlated(output, noise)
-        else:
-            yield output.mean + output.var.clamp_min(0).sqrt() * noise
-
-
-def _matched_noise(n: int, like: Tensor, generator: Generator | None) -> Tensor:
-    """Normal noise (n, *shape) whose mean and variance over the n draws are exactly 0 and 1 (n > 1)."""
-    noise = standard_normal((n, *like.shape), like, generator)
-    if n == 1:
-        return noise
-    noise = noise - noise.mean(0)
-    return noise / noise.square().mean(0).sqrt()
-
-
-def _correlated(output: Gaussian, noise: Tensor) -> Tensor:
-    """mean + root·noise with root·rootᵀ = cov, by eigenvalues: a covariance may lack full rank."""
-    values, vectors = torch.linalg.eigh(output.cov)
-    root = vectors * values.clamp_min(0).sqrt()[..., None, :]
-    moved = torch.einsum("bij,sbj->sbi", root, noise.flatten(2))
-    return output.mean + moved.view(noise.shape)
 
 
 # -- compiled prediction --------------------------------------------------------------------------------

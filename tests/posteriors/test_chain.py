@@ -246,16 +246,11 @@ def test_stored_draws_of_nothing() -> None:
 
 @pytest.mark.parametrize("batched", [False, True])
 @pytest.mark.parametrize("keep", ["draws", "moments"])
+@pytest.mark.usefixtures("compile_by_tracing")
 def test_compiled_prediction_takes_every_stored_draw_once(
     batched: bool, keep: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the traced function; draws that came after compiling are seen. Five draws do not fill chunks of three."""
-    compile_ = torch.compile
-    monkeypatch.setattr(
-        torch,
-        "compile",
-        lambda f, mode, dynamic: compile_(f, backend="aot_eager", dynamic=dynamic, fullgraph=True),
-    )
+    """Draws that came after compiling are seen. Five draws do not fill chunks of three."""
     monkeypatch.setattr("bayesify.prediction.VMAP_NUMBERS", 3 * 26)  # of 26 weights
     model = make(burn_in=0, every=2, keep=keep)
     sampler = sample(model, 4)

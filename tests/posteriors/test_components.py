@@ -82,6 +82,17 @@ def test_one_pass_of_members_is_an_explicit_ensemble() -> None:
             assert len(prediction.samples) == 3
 
 
+@pytest.mark.usefixtures("compile_by_tracing")
+@pytest.mark.parametrize("batched", [False, True])
+def test_compiled_predictions_take_every_member_once(batched: bool) -> None:
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model = bf.bayesify(net, bf.EnsemblePatching(3, "member", init="fresh"), num_data=10)
+    x = torch.randn(5, 3)
+    with torch.no_grad():
+        expected = torch.stack([F.softmax(model.member(k).eval()(x), 1) for k in range(3)]).mean(0)
+    torch.testing.assert_close(model.predict(x, num_draws=4, compile=True, batched=batched).probs, expected)
+
+
 def test_members_with_a_width_come_equally_often() -> None:
     model = make(assignment="member", std=1e-3)
     assert [model.posterior.num_passes(n) for n in (1, 3, 4, 20)] == [3, 3, 6, 21]
