@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.at_means import AtMeans
-from bayesify.batches import as_arguments
+from bayesify.batches import as_arguments, to_device
 from bayesify.checks import can_read_values, check_finite_loss, check_whole
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
@@ -20,7 +20,7 @@ from bayesify.moments import Gaussian, Moments, StandIn
 from bayesify.names import lookup
 from bayesify.objectives import Loss, elbo
 from bayesify.posteriors import Call, Posterior, pick_member, without_guards
-from bayesify.prediction import MODES, predict
+from bayesify.prediction import MODES, is_loader, predict
 from bayesify.predictive import Predictive
 from bayesify.summary import Row, Summary
 from bayesify.weights import Selection
@@ -99,7 +99,7 @@ class BayesianModule(nn.Module):
     def predict(self, x: Any, num_draws: int = 20, mode: str = "ensemble", **options: Any) -> Predictive:
         """The predictive distribution at `x`, averaged over draws, always in eval mode.
 
-        x:             one input, or a DataLoader (of inputs or (input, target) pairs)
+        x:             one input, or a DataLoader (of inputs or (input, target) pairs); brought to the model's device
         mode:          "ensemble": the average over `num_draws` draws; "stochastic": one draw; "deterministic": the
                        network at the mean of its weights, copied in every call, so give a loader. A deep ensemble
                        averages over its members in all of them
@@ -108,6 +108,8 @@ class BayesianModule(nn.Module):
         """
         check_whole(num_draws, "num_draws", 1)
         lookup(dict.fromkeys(MODES), mode, "mode")
+        if not is_loader(x):
+            x = to_device(x, self.kl_weight.device)
         with self._locked(), evaluating(self), torch.no_grad():
             if mode == "deterministic":
                 return AtMeans(self).predict(x, **options)
