@@ -15,6 +15,16 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """"auto" is the CPU, also on a machine with a GPU: tests of a GPU name it."""
+    if torch.cuda.is_available():
+        from lightning_fabric.connector import _Connector
+
+        monkeypatch.setattr(_Connector, "_choose_auto_accelerator", staticmethod(lambda: "cpu"))
+        monkeypatch.setattr(torch.accelerator, "is_available", lambda *_: False)
+
+
 @pytest.fixture
 def compile_by_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.compile traces and does not call Inductor, which costs minutes."""
