@@ -17,7 +17,7 @@ def _seeded() -> None:
 
 @pytest.fixture(autouse=True)
 def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """"auto" is the CPU, also on a machine with a GPU: tests of a GPU name it."""
+    """ "auto" is the CPU, also on a machine with a GPU: tests of a GPU name it."""
     if torch.cuda.is_available():
         from lightning_fabric.connector import _Connector
 

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify.accumulation import Accumulator
 from bayesify.attacks.iteration import iterates
 from bayesify.likelihoods import likelihood
 from bayesify.module import BayesianModule
 from bayesify.module.modes import evaluating
-from bayesify.predictive import Accumulator, Predictive
+from bayesify.predictive import Predictive
 
 
 class AttackRow(NamedTuple):
