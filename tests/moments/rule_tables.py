@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+PLACES = torch.tensor([0, 2, 0, 2])  # where four entries go: the second of three places stays empty
+
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "relu": F.relu,
     "leaky_relu": lambda x: F.leaky_relu(x, 0.2),
@@ -25,6 +27,7 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "tanh": torch.tanh,
     "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid,
+    "threshold": lambda x: F.threshold(x, 0.6, -0.3),
     "clamp": lambda x: x.clamp(-0.5, 0.7),
     "clamp_min": lambda x: x.clamp_min(0.1),
     "hardtanh": lambda x: F.hardtanh(x, -0.6, 0.4),
@@ -67,6 +70,28 @@ JOINT: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "instance_norm": (lambda x: F.instance_norm(x, eps=0.1), (2, 3, 5)),
     "rms_norm": (rms, (2, 3, 4)),
     "weight norm": (lambda x: torch._weight_norm(x, torch.ones(3, 1).double(), 0), (3, 4)),
+    "vector norm": (lambda x: torch.linalg.vector_norm(x, dim=1), (3, 4)),
+    "norm of a tensor": (lambda x: x.norm(), (3, 4)),
+    "norm with p = 3": (lambda x: torch.norm(x, 3, (0, 2), True), (2, 3, 4)),
+    "linalg.norm": (lambda x: torch.linalg.norm(x, 2, -1), (2, 3)),
+    "normalize": (lambda x: F.normalize(x, dim=-1), (3, 4)),
+    "normalize, p = 1": (lambda x: F.normalize(x, 1.0), (2, 4)),
+    "cosine_similarity": (lambda x: F.cosine_similarity(x, torch.arange(4.0).double()), (3, 4)),
+    "cosine_similarity of halves": (lambda x: F.cosine_similarity(*x.chunk(2), dim=-1), (2, 5)),
+    "var": (lambda x: x.var((0, 1)), (3, 4, 2)),
+    "var, biased": (lambda x: torch.var(x, 1, unbiased=False, keepdim=True), (3, 4)),
+    "std": (lambda x: x.std(-1, correction=0), (3, 4)),
+    "std_mean": (lambda x: torch.stack(torch.std_mean(x, 1)), (3, 4)),
+    "index_add": (lambda x: torch.ones(3, 2).double().index_add(0, PLACES, x, alpha=2), (4, 2)),
+    "scatter_add in place": (
+        lambda x: x.clone().scatter_add_(1, PLACES[:, None], 2 - torch.ones_like(x)),
+        (4, 3),
+    ),
+    "scatter_reduce": (lambda x: torch.zeros(3).double().scatter_reduce(0, PLACES, x, "sum"), (4,)),
+    "scatter mean": (
+        lambda x: torch.ones(3).double().scatter_reduce(0, PLACES, x, "mean", include_self=False),
+        (4,),
+    ),
     "sum": (lambda x: x.sum(), (2, 3)),
     "sum over a dimension": (lambda x: torch.sum(x, (0, 2), keepdim=True), (2, 3, 4)),
     "mean": (lambda x: x.mean((-1, -2)), (2, 3, 4)),
@@ -149,4 +174,10 @@ PRODUCTS: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...
     "einsum, ellipsis": (lambda x, y: torch.einsum("...i,ij->...j", x, y), (2, 3, 4), (4, 2)),
     "einsum, implicit": (lambda x, y: torch.einsum("ij,jk", [x, y]), (3, 4), (4, 2)),
     "mul": (lambda x, y: x * y, (3, 4), (4,)),
+    "addcmul": (lambda x, y: torch.addcmul(torch.ones(4).double(), x, y, value=-2), (3, 4), (4,)),
+    "lerp": (lambda x, y: torch.lerp(x, y, 0.3), (3, 4), (3, 4)),
+    "lerp by a random weight": (lambda x, w: torch.ones(3, 4).double().lerp(x, w), (3, 4), (3, 4)),
+    "index_add": (lambda x, y: x.index_add(0, PLACES, y), (3, 2), (4, 2)),
+    "scatter_add": (lambda x, y: torch.scatter_add(x, 0, PLACES, y), (3,), (4,)),
+    "scatter mean": (lambda x, y: x.scatter_reduce(0, PLACES, y, "mean"), (3,), (4,)),
 }

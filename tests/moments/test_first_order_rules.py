@@ -75,13 +75,14 @@ def test_the_simple_form_of_a_norm_only_scales(norm: str) -> None:
 
 
 @pytest.mark.parametrize("var", [0.01, 0.5, 2.0])
-@pytest.mark.parametrize("norm", ["layer", "rms", "group", "instance"])
+@pytest.mark.parametrize("norm", ["layer", "rms", "group", "instance", "length"])
 def test_the_total_form_of_a_norm_stays_right_for_large_variances(norm: str, var: float) -> None:
     """Against Monte Carlo within 5 %, the error of 4000 draws (2 %) included; the full form, which divides by the
     means alone, is off by more than the variance itself at var = 2."""
     function = {
         "layer": lambda t: F.layer_norm(t, (64,)),
         "rms": lambda t: F.rms_norm(t, (64,)),
+        "length": lambda t: F.normalize(t, dim=-1),
         "group": lambda t: F.group_norm(t.unflatten(-1, (4, 32)), 2).flatten(-2),
         "instance": lambda t: F.instance_norm(t.unflatten(-1, (2, 64))).flatten(-2),
     }[norm]

@@ -27,6 +27,17 @@ CURVED = (
     "instance_norm",
     "rms_norm",
     "weight norm",
+    "vector norm",
+    "norm of a tensor",
+    "norm with p = 3",
+    "linalg.norm",
+    "normalize",
+    "cosine_similarity",
+    "cosine_similarity of halves",
+    "var",
+    "var, biased",
+    "std",
+    "std_mean",
 )
 LEFT_OUT = ("to another type",)  # rounds to float32
 SWEPT = {name: case for name, case in JOINT.items() if name not in LEFT_OUT}
@@ -129,6 +140,8 @@ def test_a_linear_rule(name: str, var: float) -> None:
 PAIRS: dict[str, Callable[[Any, Any], Any]] = {
     "div": lambda x, y: x / y,
     "prelu": lambda x, y: F.prelu(x, y[:1]),
+    "glu": lambda x, y: F.glu(torch.cat([x, y])) if not isinstance(x, Tensor) else x * y.sigmoid(),
+    "addcdiv": lambda x, y: torch.addcdiv(torch.ones(6).double(), x, y, value=3),
 }
 
 

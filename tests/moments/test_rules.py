@@ -274,3 +274,27 @@ def test_a_random_value_written_into_a_plain_tensor_is_refused() -> None:
         NotImplementedError, match=r"add_.*writes a random value into a tensor that is not random"
     ):
         propagate(lambda x: torch.zeros(3).double().add_(x), random_moments(3))
+
+
+@pytest.mark.parametrize(
+    ("function", "case"),
+    [
+        (lambda x: torch.linalg.norm(x, 2), "ord=2 of a matrix"),
+        (lambda x: x.norm(float("inf")), "ord=inf"),
+        (lambda x: torch.linalg.vector_norm(x, 0.5), "ord=0.5"),
+        (lambda x: F.normalize(x, 0.5), "p=0.5"),
+        (lambda x: x.scatter_reduce(0, torch.zeros(2, 2).long(), x, "amax"), "reduce='amax'"),
+    ],
+)
+def test_a_case_that_a_rule_leaves_out_is_named(function: Callable[[Any], Any], case: str) -> None:
+    with pytest.raises(NotImplementedError, match=f"no rule for .* with {case}, used in module Lambda"):
+        propagate(function, random_moments(2, 2))
+
+
+def test_the_length_of_a_zero_vector_has_finite_moments_and_gradients() -> None:
+    """Nodes of a graph without neighbours, padding: nothing is known of the direction, and nothing is NaN."""
+    mean, var = torch.zeros(1, 3).double().requires_grad_(), torch.ones(1, 3).double().requires_grad_()
+    for function in (lambda x: x.norm(dim=1), lambda x: x.std(1), lambda x: F.cosine_similarity(x, x.exp())):
+        result = propagate(function, bf.Moments(mean, var))
+        gradients = torch.autograd.grad(result.mean.sum() + result.var.sum(), (mean, var), allow_unused=True)
+        assert all(t is None or t.isfinite().all() for t in (*result, *gradients))

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.moments.carrier import Moments, parts, rule, spelled
+from bayesify.moments.rules.arithmetic import mul
 
 
 def scaled(mean: Tensor, slope: Tensor, x: Moments) -> Moments:
@@ -124,6 +125,12 @@ def hardsigmoid(x: Moments) -> Moments:
     return Moments(F.hardsigmoid(x.mean), torch.where(x.mean.abs() < 3, x.var / 36, 0.0))
 
 
+@rule(*spelled("threshold", "threshold_", "_threshold"))
+def threshold(x: Moments, threshold: float, value: float) -> Moments:
+    above = x.mean > threshold
+    return Moments(torch.where(above, x.mean, value), torch.where(above, x.var, 0.0))
+
+
 @rule(*spelled("clamp", "clamp_", "clip", "clip_"))
 def clamp(x: Moments, min: Any = None, max: Any = None) -> Moments:
     mean = x.mean.clamp(min, max)
@@ -148,3 +155,10 @@ def hardtanh(x: Moments, min_val: float = -1.0, max_val: float = 1.0) -> Moments
 @rule(*spelled("relu6"))
 def relu6(x: Moments) -> Moments:
     return clamp(x, 0.0, 6.0)
+
+
+@rule(F.glu)
+def glu(x: Moments, dim: int = -1) -> Moments:
+    """a sigmoid(b), a and b the halves of x: a product of independent factors."""
+    (a, b), (a_var, b_var) = (t.chunk(2, dim) for t in x)
+    return mul(Moments(a, a_var), sigmoid(Moments(b, b_var)))

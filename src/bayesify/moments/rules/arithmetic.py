@@ -75,6 +75,32 @@ def rdiv(x: Any, y: Any) -> Moments:
     return div(y, x)
 
 
+@rule(*spelled("addcmul", "addcmul_"))
+def addcmul(x: Any, y: Any, z: Any, *, value: float = 1) -> Moments:
+    """x + α y z."""
+    random = isinstance(y, Moments) or isinstance(z, Moments)
+    return add(x, mul(y, z) if random else y * z, alpha=value)
+
+
+@rule(*spelled("addcdiv", "addcdiv_"))
+def addcdiv(x: Any, y: Any, z: Any, *, value: float = 1) -> Moments:
+    """x + α y/z."""
+    random = isinstance(y, Moments) or isinstance(z, Moments)
+    return add(x, div(y, z) if random else y / z, alpha=value)
+
+
+@rule(*spelled("lerp", "lerp_"))
+def lerp(x: Any, y: Any, weight: Any) -> Moments:
+    """(1 − w) x + w y, independent: Var = ((1 − w)² + Var w) Var x + (w² + Var w) Var y + Var w (E y − E x)²."""
+    (x_mean, x_var), (y_mean, y_var), (w, w_var) = parts(x), parts(y), parts(weight)
+    mean = torch.lerp(x_mean, y_mean, w)
+    var = torch.zeros_like(mean)
+    for v, share in ((x_var, 1 - w), (y_var, w)):
+        if v is not None:
+            var = var + (_squared(share) if w_var is None else share.square() + w_var) * v
+    return Moments(mean, var if w_var is None else var + w_var * (y_mean - x_mean).square())
+
+
 def _squared(value: Any) -> Any:
     return value.square() if isinstance(value, Tensor) else value * value
 
@@ -92,7 +118,7 @@ def average(x: Moments, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     return Moments(mean, torch.mean(x.var, dim, keepdim, dtype=dtype) / n)
 
 
-@rule(*spelled("cumsum"))
+@rule(*spelled("cumsum", "cumsum_"))
 def cumsum(x: Moments, dim: int, *, dtype: Any = None) -> Moments:
     return Moments(x.mean.cumsum(dim, dtype=dtype), x.var.cumsum(dim, dtype=dtype))
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bayesify.moments.carrier import Moments, parts, rule
 from bayesify.moments.recompute import recomputed
+from bayesify.moments.rules.lengths import direction_var
 
 NORM_FORMS = ("", "total", "simple")  # first order; divided by the total of both moments; scaled only
 
@@ -116,9 +117,7 @@ def weight_norm(v: Any, g: Any, dim: int = 0) -> Moments:
     u = mean / norm
     var = torch.zeros_like(mean) if g_var is None else u.square() * g_var
     if s is not None:
-        square = u.square()
-        own = s * (1 - 2 * square) + square * (square * s).sum(dims, keepdim=True)
-        var = var + (g_mean / norm).square() * own
+        var = var + (g_mean / norm).square() * direction_var(u, u, s, dims)
     return Moments(g_mean * u, var)
 
 

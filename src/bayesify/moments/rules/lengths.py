@@ -1,0 +1,141 @@
+"""Lengths of vectors and what is divided by them, variances and standard deviations, all to first order."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bayesify.moments.carrier import Moments, parts, rule, spelled
+from bayesify.moments.missing import not_covered
+from bayesify.moments.rules.arithmetic import average
+
+
+@rule(torch.linalg.vector_norm)
+def vector_norm(
+    x: Moments, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Moments:
+    """y = ‖x‖_p, p ≥ 1:  Var y = Σ_j r_j² Var x_j, r_j = ∂y/∂x_j = ±(|x_j|/y)^{p − 1}. At x = 0 it is 0."""
+    if ord == "fro":
+        ord = 2
+    if isinstance(ord, str) or not 1 <= ord < float("inf"):
+        raise NotImplementedError(not_covered(torch.linalg.vector_norm, f"ord={ord!r}"))
+    mean, var = (x.mean, x.var) if dtype is None else (x.mean.to(dtype), x.var.to(dtype))
+    y = torch.linalg.vector_norm(mean, ord, dim, keepdim=True)
+    slope = _slope(mean, y.clamp_min(torch.finfo(y.dtype).tiny), ord)
+    return Moments(
+        torch.linalg.vector_norm(mean, ord, dim, keepdim), torch.sum(slope.square() * var, dim, keepdim)
+    )
+
+
+def _slope(x: Tensor, y: Tensor, p: float) -> Tensor:
+    """∂‖x‖_p/∂x."""
+    return x / y if p == 2 else x.sign() * (x.abs() / y).pow(p - 1)
+
+
+@rule(torch.norm, torch.Tensor.norm)
+def norm(
+    x: Moments, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: None = None, dtype: Any = None
+) -> Moments:
+    """`vector_norm`, also over two dimensions."""
+    return vector_norm(x, "fro" if p is None else p, dim, keepdim, dtype=dtype)
+
+
+@rule(torch.linalg.norm)
+def linalg_norm(
+    x: Moments, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Moments:
+    """`vector_norm`; with a number `ord` and two dimensions it is the norm of a matrix, which has no rule."""
+    dims = (x.mean.dim() if dim is None else 1) if dim is None or isinstance(dim, int) else len(dim)
+    if ord not in (None, "fro") and dims != 1:
+        raise NotImplementedError(not_covered(torch.linalg.norm, f"ord={ord!r} of a matrix"))
+    return vector_norm(x, "fro" if ord is None else ord, dim, keepdim, dtype=dtype)
+
+
+@rule(F.normalize, form=("", "total"))
+def normalize(
+    x: Moments, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None, *, form: str
+) -> Moments:
+    """u = x/n, n = ‖x‖_p at least ε, r = ∂n/∂x:  Var u_i = (1/n²)[s_i(1 − 2u_i r_i) + u_i² Σ_j r_j²s_j], s = Var x.
+
+    The "total" form adds Var x to x² in the norm with p = 2.
+    """
+    if not 1 <= p < float("inf"):
+        raise NotImplementedError(not_covered(F.normalize, f"p={p!r}"))
+    if form == "total" and p == 2:
+        n = (x.mean.square() + x.var).sum(dim, keepdim=True).sqrt()
+    else:
+        n = torch.linalg.vector_norm(x.mean, p, dim, keepdim=True)
+    inside = n > eps
+    n = n.clamp_min(eps)
+    u = x.mean / n
+    slope = torch.where(inside, _slope(x.mean, n, p), 0.0)
+    return Moments(u, direction_var(u, slope, x.var, dim) / n.square())
+
+
+def direction_var(u: Tensor, slope: Tensor, s: Tensor, dims: Any) -> Tensor:
+    """n² Var (x/n) for a length n with derivative `slope`, to first order; u = x/n, s = Var x."""
+    shared = (slope.square() * s).sum(dims, keepdim=True)
+    return s * (1 - 2 * u * slope) + u.square() * shared
+
+
+@rule(*spelled("cosine_similarity"))
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Moments:
+    """c = Σ u v, u = x/‖x‖, v = y/‖y‖:  Var c = Σ (v − c u)² Var x/‖x‖² + Σ (u − c v)² Var y/‖y‖²."""
+    (x, x_var), (y, y_var) = parts(x1), parts(x2)
+    x, y = torch.broadcast_tensors(x, y)
+    lengths = [torch.linalg.vector_norm(t, dim=dim, keepdim=True).clamp_min(eps) for t in (x, y)]
+    u, v = x / lengths[0], y / lengths[1]
+    c = (u * v).sum(dim, keepdim=True)
+    var = torch.zeros_like(c)
+    for s, n, own, other in ((x_var, lengths[0], u, v), (y_var, lengths[1], v, u)):
+        if s is not None:
+            var = var + ((other - c * own).square() * s / n.square()).sum(dim, keepdim=True)
+    return Moments(c.squeeze(dim), var.squeeze(dim))
+
+
+@rule(*spelled("var"))
+def variance(
+    x: Moments, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Moments:
+    """V = Σ_j (x_j − x̄)²/n, n entries less the correction:  Var V = (4/n²) Σ_j (x_j − x̄)² Var x_j."""
+    y, n, dim = _spread(x, dim, unbiased, correction)
+    var = 4 / n**2 * (y.square() * x.var).sum(dim, keepdim=keepdim)
+    return Moments(torch.sum(y.square(), dim, keepdim) / n, var)
+
+
+@rule(*spelled("std"))
+def deviation(
+    x: Moments, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> Moments:
+    """√V, V as in `variance`: the length of (x − x̄)/√n, so Var = Σ_j r_j² Var x_j/n, r that vector's direction."""
+    y, n, dim = _spread(x, dim, unbiased, correction)
+    length = vector_norm(Moments(y, x.var), 2, dim, keepdim)
+    return Moments(length.mean / n**0.5, length.var / n)
+
+
+@rule(*spelled("var_mean"))
+def variance_and_mean(x: Moments, dim: Any = None, *args: Any, **kwargs: Any) -> tuple[Moments, Moments]:
+    return _with_mean(variance, x, dim, *args, **kwargs)
+
+
+@rule(*spelled("std_mean"))
+def deviation_and_mean(x: Moments, dim: Any = None, *args: Any, **kwargs: Any) -> tuple[Moments, Moments]:
+    return _with_mean(deviation, x, dim, *args, **kwargs)
+
+
+def _with_mean(
+    of: Any, x: Moments, dim: Any, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+) -> tuple[Moments, Moments]:
+    spread = of(x, dim, unbiased, keepdim, correction=correction)
+    return spread, average(x, None if isinstance(dim, bool) else dim, keepdim)
+
+
+def _spread(x: Moments, dim: Any, unbiased: Any, correction: Any) -> tuple[Tensor, float, Any]:
+    """x − x̄ over `dim`, the divisor n, and `dim`; var(x, False) says `unbiased` in the second place."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if correction is None:
+        correction = 0 if unbiased is False else 1
+    centre = x.mean.mean(dim, keepdim=True)
+    return x.mean - centre, max(x.mean.numel() // max(centre.numel(), 1) - correction, 0), dim

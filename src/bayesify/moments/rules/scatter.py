@@ -1,0 +1,49 @@
+"""Sums and means of entries that go to the same place, as graph networks take them; places are deterministic."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesify.moments.carrier import Moments, parts, rule, spelled
+from bayesify.moments.missing import not_covered
+
+
+@rule(*spelled("index_add", "index_add_"))
+def index_add(x: Any, dim: int, index: Tensor, source: Any, *, alpha: float = 1) -> Moments:
+    """x_i + α Σ y_j over the j that go to i:  Var = Var x_i + α² Σ Var y_j."""
+    (mean, var), (y, y_var) = _both(x), _both(source)
+    return Moments(
+        mean.index_add(dim, index, y, alpha=alpha), var.index_add(dim, index, y_var, alpha=alpha**2)
+    )
+
+
+@rule(*spelled("scatter_add", "scatter_add_"))
+def scatter_add(x: Any, dim: int, index: Tensor, src: Any) -> Moments:
+    """As `index_add`, with a place for every entry."""
+    (mean, var), (y, y_var) = _both(x), _both(src)
+    return Moments(mean.scatter_add(dim, index, y), var.scatter_add(dim, index, y_var))
+
+
+@rule(*spelled("scatter_reduce", "scatter_reduce_"))
+def scatter_reduce(
+    x: Any, dim: int, index: Tensor, src: Any, reduce: str, *, include_self: bool = True
+) -> Moments:
+    """Sums add variances; the variance of a mean of n entries is the mean of their variances over n."""
+    if reduce not in ("sum", "mean"):
+        raise NotImplementedError(not_covered(torch.scatter_reduce, f"reduce={reduce!r}"))
+    (mean, var), (y, y_var) = _both(x), _both(src)
+
+    def reduced(values: Tensor, sources: Tensor, how: str = reduce) -> Tensor:
+        return values.scatter_reduce(dim, index, sources, how, include_self=include_self)
+
+    var = reduced(var, y_var)
+    if reduce == "mean":
+        var = var / reduced(torch.ones_like(mean), torch.ones_like(y), "sum")
+    return Moments(reduced(mean, y), var)
+
+
+def _both(x: Any) -> tuple[Tensor, Tensor]:
+    """Mean and variance, 0 of what is not random."""
+    mean, var = parts(x)
+    return mean, torch.zeros_like(mean) if var is None else var
