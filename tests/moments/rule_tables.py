@@ -95,6 +95,7 @@ JOINT: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "sum": (lambda x: x.sum(), (2, 3)),
     "sum over a dimension": (lambda x: torch.sum(x, (0, 2), keepdim=True), (2, 3, 4)),
     "mean": (lambda x: x.mean((-1, -2)), (2, 3, 4)),
+    "mean, as in numpy": (lambda x: x.mean(axis=1, keepdims=True), (3, 4)),
     "cumsum": (lambda x: x.cumsum(0), (3, 4)),
     "cat with a plain tensor": (lambda x: torch.cat([x, torch.ones(2, 3).double()], 1), (2, 3)),
     "stack": (lambda x: torch.stack((x, torch.zeros_like(x)), 1), (2, 3)),

@@ -62,7 +62,7 @@ def test_every_parameter_gets_a_finite_gradient(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_has_no_rule_is_named(name: str) -> None:
     model, x = convert(name)
-    with pytest.raises(NotImplementedError, match=rf"no rule for '{REFUSED[name]}', used in module"):
+    with pytest.raises(NotImplementedError, match=rf"no rule for '{REFUSED[name]}'.*, used in module"):
         model.train()(x)
 
 

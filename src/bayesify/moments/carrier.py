@@ -79,6 +79,7 @@ TAKES_HALF: set[Any] = (
     set()
 )  # rules for variances in bfloat16 beside means in float32; others get all in float32
 COMPOSITE: set[Any] = set()  # rules written in torch operations on carriers
+NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # torch takes these too
 HALF_ON = ("cuda",)  # devices where the form "half" changes anything
 
 
@@ -148,6 +149,7 @@ class Carrier(StandIn):
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func in METADATA:
             return func(*replace(args, Carrier, _mean), **replace(kwargs, Carrier, _mean))
+        kwargs = {NUMPY_NAMES.get(name, name): value for name, value in kwargs.items()}
         carrier = first_carrier((*args, *kwargs.values()))
         function = find(func, carrier.forms)
         if function is None:

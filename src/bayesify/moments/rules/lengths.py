@@ -35,9 +35,11 @@ def _slope(x: Tensor, y: Tensor, p: float) -> Tensor:
 
 @rule(torch.norm, torch.Tensor.norm)
 def norm(
-    x: Moments, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: None = None, dtype: Any = None
+    x: Moments, p: Any = "fro", dim: Any = None, keepdim: bool = False, out: Any = None, dtype: Any = None
 ) -> Moments:
     """`vector_norm`, also over two dimensions."""
+    if out is not None:
+        raise NotImplementedError(not_covered(torch.norm, "out="))
     return vector_norm(x, "fro" if p is None else p, dim, keepdim, dtype=dtype)
 
 
@@ -54,14 +56,14 @@ def linalg_norm(
 
 @rule(F.normalize, form=("", "total"))
 def normalize(
-    x: Moments, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None, *, form: str
+    x: Moments, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: Any = None, *, form: str
 ) -> Moments:
     """u = x/n, n = ‖x‖_p at least ε, r = ∂n/∂x:  Var u_i = (1/n²)[s_i(1 − 2u_i r_i) + u_i² Σ_j r_j²s_j], s = Var x.
 
     The "total" form adds Var x to x² in the norm with p = 2.
     """
-    if not 1 <= p < float("inf"):
-        raise NotImplementedError(not_covered(F.normalize, f"p={p!r}"))
+    if out is not None or not 1 <= p < float("inf"):
+        raise NotImplementedError(not_covered(F.normalize, f"p={p!r}" if out is None else "out="))
     if form == "total" and p == 2:
         n = (x.mean.square() + x.var).sum(dim, keepdim=True).sqrt()
     else:

@@ -102,8 +102,8 @@ for _operation in spelled(*CASTS):
 
 
 @rule(*spelled("cat", "concat", "concatenate"), half=True)
-def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Moments:
-    return _joined(torch.cat, tensors, dim if axis is None else axis)
+def cat(tensors: Any, dim: int = 0) -> Moments:
+    return _joined(torch.cat, tensors, dim)
 
 
 @rule(*spelled("stack"), half=True)
