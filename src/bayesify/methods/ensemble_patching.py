@@ -15,6 +15,7 @@ from bayesify.names import lookup
 from bayesify.posteriors import ASSIGNMENTS, Components
 from bayesify.posteriors.component_init import INITS
 from bayesify.posteriors.components_kl import KL_FORMS, ROLES, ComponentsKL
+from bayesify.posteriors.weight_scales import scales_of
 from bayesify.weights import Selection, where
 from bayesify.weights.where import Candidate, Where, kind_of
 
@@ -26,6 +27,9 @@ WHERE: dict[str, Where] = {
     "dropconnect": where.linear | where.conv,
     "member": where.all,
 }
+
+
+_SCALE = "the scale of a weight-normalised layer, whose weights are dropped by its direction"
 
 
 @dataclass(frozen=True)
@@ -136,10 +140,11 @@ class EnsemblePatching(Method):
 
     def select(self, net: nn.Module, example: Any) -> Selection:
         selection = super().select(net, example)
-        refusal = ASSIGNMENTS[self.assignment].refusal
+        assignment = ASSIGNMENTS[self.assignment]
+        scales = set(scales_of(net).values()) if assignment.zero else set()
         weights = tuple(
             replace(w, random=False, reason=reason)
-            if w.random and (reason := refusal(w.name, w.shape))
+            if w.random and (reason := _SCALE if w.name in scales else assignment.refusal(w.name, w.shape))
             else w
             for w in selection.weights
         )

@@ -12,6 +12,7 @@ from bayesify.posteriors.base import Call
 from bayesify.posteriors.components_kl import Held
 from bayesify.posteriors.flat_components import FlatComponents
 from bayesify.posteriors.patches import Chosen, pick, value_at
+from bayesify.posteriors.weight_scales import rescaled
 
 if TYPE_CHECKING:
     from bayesify.posteriors.components import Components
@@ -69,6 +70,10 @@ def weights_for(
             weights[name] = _by_example(q, name, held, z, generator)
         else:
             weights[name] = _at(q, name, held, z, generator, n)
+    for v, g in q.scales.items():
+        if v in weights:
+            scale = q.slots[g][0].get()
+            weights[v], weights[g] = rescaled(weights[v], held.own[v], weights.get(g, scale), scale.shape)
     return weights
 
 

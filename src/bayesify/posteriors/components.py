@@ -19,6 +19,7 @@ from bayesify.posteriors.mixing import Mixing
 from bayesify.posteriors.patches import member_indices, patch_of
 from bayesify.posteriors.running_stats import RunningStats
 from bayesify.posteriors.trees import get_parameter, put_parameter
+from bayesify.posteriors.weight_scales import scales_of
 from bayesify.weights import Selection, call_with, find_slots
 from bayesify.weights.watch import layer_of
 
@@ -31,7 +32,8 @@ class Components(Posterior):
     M_1 is the network's own parameter; the other centroids of `bn1.weight` are one parameter here,
     `components.bn1.weight` of shape (K − 1, *shape). Where a component is fixed at zero (dropout), the only
     centroid is M_1 = W / p_1, W the network's parameter, so that the draws have mean W, as in torch.
-    The other trained parameters are shared: deterministic, or N(M, shared_std²) (eq. 3).
+    The other trained parameters are shared: deterministic, or N(M, shared_std²) (eq. 3). Of a weight-normalised layer
+    whose direction is dropped, the scale takes the same choices (`weight_scales.py`).
     """
 
     is_around_net = False
@@ -69,6 +71,8 @@ class Components(Posterior):
         shared = {n: s for n, s in find_slots(net).items() if n in trained and n not in self.patches}
         self.shared = frozenset(shared)
         self.slots |= shared
+        self.scales = {v: g for v, g in scales_of(net).items() if assignment.zero and v in self.patches}
+        self.slots |= {n: s for n, s in find_slots(net).items() if n in self.scales.values()}
         units = {patch.unit: math.prod(patch.z_shape) for patch in self.patches.values()}
         self.mixing = Mixing(units, probs, learn_mixing, temperature)
         self.components, self.log_std = nn.Module(), nn.Module()
@@ -82,7 +86,9 @@ class Components(Posterior):
         self.slots |= self.stats.slots if self.stats is not None else {}
         kinds = {w.name: w.kind for w in selection.random if not w.aliases}
         self.by_example = frozenset(
-            n for n, kind in kinds.items() if kind in PER_EXAMPLE_KINDS and per_example
+            n
+            for n, kind in kinds.items()
+            if kind in PER_EXAMPLE_KINDS and per_example and n not in self.scales
         )
         self.guard = CheckpointGuard()
         self.guard.watch(net, list(self.patches))
@@ -201,7 +207,8 @@ class Components(Posterior):
         flat = flat_for(self, held, chosen)
         row = None if flat is None else flat.join(*held)
         drawn = weights_for(self, held, chosen, row, generator, len(z))
-        drawn = {name: w for name, w in drawn.items() if name in self.patches or self.shared_std}
+        random = {*self.patches, *self.scales.values()}
+        drawn = {name: w for name, w in drawn.items() if name in random or self.shared_std}
         return drawn if self.stats is None else drawn | self.stats.draw(self.mixing.by_unit(z))
 
     def _guarded(self, net: nn.Module, values: Any, call: Call) -> Any:
