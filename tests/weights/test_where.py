@@ -1,10 +1,14 @@
 """Which parameters become random."""
 
+from operator import itemgetter
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import bayesify as bf
+from bayesify.weights.watch import layer_of
 from bayesify.weights.where import Where, kind_of
 
 where = bf.where
@@ -115,3 +119,74 @@ def test_an_example_that_uses_no_parameter() -> None:
 
     with pytest.raises(ValueError, match="example: running the network on it used none"):
         bf.bayesify(Idle(2, 2), bf.MonteCarloVI(where=where.input), example=torch.ones(1, 2))
+
+
+class Heads(nn.Module):
+    """Two heads on one trunk; `how` says what becomes of them."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.trunk, self.a, self.b = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 3, bias=False)
+        nn.utils.parametrizations.weight_norm(self.b)
+        self.how = how
+
+    def forward(self, x: Tensor) -> Any:
+        h = self.trunk(x).relu()
+        a, b = self.a(h), nn.functional.softplus(self.b(h)) + 1e-3
+        if self.how == "written":
+            both = torch.zeros(2, *a.shape)
+            both[0] = a
+            both[1] = b
+            return both
+        return {
+            "tuple": (a, b),
+            "dict": {"mean": a, "parts": [b]},
+            "joined": torch.cat([a, b], 1),
+            "logits": {"logits": a, "features": h, "other": b},
+            "trunk too": (a, h),
+            "custom": Doubled.apply(b),
+        }[self.how]
+
+
+class Doubled(torch.autograd.Function):
+    """torch does not announce it to those who watch."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return 2 * x
+
+
+@pytest.mark.parametrize(
+    ("how", "output", "layers"),
+    [
+        ("tuple", None, {"a", "b"}),
+        ("tuple", itemgetter(0), {"a"}),
+        ("dict", None, {"a", "b"}),
+        ("joined", None, {"a", "b"}),
+        ("written", None, {"a", "b"}),
+        ("logits", None, {"a"}),
+        ("trunk too", None, {"a", "trunk"}),
+        ("custom", None, {"b"}),
+    ],
+)
+def test_every_layer_behind_the_prediction_is_an_output_layer(
+    how: str, output: Any, layers: set[str]
+) -> None:
+    net, x = Heads(how), torch.randn(2, 4)
+    method = bf.MonteCarloVI(where=where.output)
+    model = bf.bayesify(net, method, "heteroscedastic", output=output, example=x)
+    assert {layer_of(name) for name in model.summary().random} == layers
+
+
+def test_a_residual_sum_has_both_summands_behind_it() -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.hidden, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.stem(x)
+            return x + self.last(self.hidden(x).relu())
+
+    model = bf.bayesify(Residual(), bf.MonteCarloVI(where=where.output), example=torch.randn(2, 4))
+    assert {layer_of(name) for name in model.summary().random} == {"stem", "last"}

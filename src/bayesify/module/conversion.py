@@ -48,7 +48,7 @@ def bayesify(
     if num_data is not None:
         check_num_data(num_data)
     arguments = None if example is None else as_arguments(example, {})
-    selection = method.select(net, arguments)
+    selection = method.select(net, None if arguments is None else (*arguments, output))
     if not selection.random and method.needs_random:
         raise ValueError(f"where={method.where} selects no parameter of this network: {_why_none(selection)}")
     call = None if arguments is None else Call(*arguments)

@@ -1,14 +1,14 @@
 """Deciding, for every parameter of a network, whether it is random, and saying why not."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from bayesify.weights.origins import execution_order
 from bayesify.weights.slots import Slot, find_slots, hidden_places
-from bayesify.weights.watch import execution_order, layer_of
+from bayesify.weights.watch import layer_of
 from bayesify.weights.where import Candidate, Where, kind_of
 
 
@@ -41,10 +41,11 @@ class Selection:
         return [weight for weight in self.weights if weight.random]
 
 
-def select(
-    net: nn.Module, where: Where, example: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
-) -> Selection:
-    """Apply `where` to every parameter of `net`; frozen and non-floating parameters stay as they are."""
+def select(net: nn.Module, where: Where, example: tuple[Any, ...] | None = None) -> Selection:
+    """Apply `where` to every parameter of `net`; frozen and non-floating parameters stay as they are.
+
+    example: positional and keyword arguments of one call and, optionally, what picks the prediction out of its result
+    """
     slots, hidden = find_slots(net), hidden_places(net)
     first, last, order_rule = _ends(net, where, example)
     aliases: dict[int, list[str]] = {}
@@ -81,8 +82,9 @@ def _ends(net: nn.Module, where: Where, example: Any) -> tuple[set[str], set[str
         return set(), set(), ""
     if example is not None:
         first, last = execution_order(net, *example)
-        return {first}, {last}, "by running the example"
+        return {first}, last, "by running the example"
     layers = [layer_of(name) for name, p in net.named_parameters() if "weight" in name and p.dim() > 1]
     if not layers:
         return set(), set(), "no layer with a weight matrix"
-    return {layers[0]}, {layers[-1]}, "by registration order (give example= to decide it by running)"
+    rule = "by registration order (give example= to decide it by running: there may be several output layers)"
+    return {layers[0]}, {layers[-1]}, rule

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch.utils.checkpoint
-from torch import Tensor, nn
+from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 
@@ -82,20 +82,3 @@ def layer_of(name: str) -> str:
     if name.startswith("parametrizations."):
         return ""
     return name.rpartition(".")[0]
-
-
-def execution_order(net: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, str]:
-    """(first layer used, last layer used) in one eval-mode call of `net`; modes come back afterwards."""
-    parameters = dict(net.named_parameters())
-    modes = {module: module.training for module in net.modules()}
-    watch = Watch(parameters)
-    net.eval()
-    try:
-        with torch.no_grad(), watch:
-            net(*args, **kwargs)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-    if not watch.uses:
-        raise ValueError("example: running the network on it used none of the network's parameters")
-    return layer_of(watch.uses[0]), layer_of(watch.uses[-1])

@@ -1,6 +1,6 @@
 """Which parameters become random: small predicates, combined with ``|``, ``&`` and ``~``.
 
-bf.where.norm | bf.where.output          every normalisation layer and the last layer
+bf.where.norm | bf.where.output          every normalisation layer and the last layer (all heads, where there are more)
 bf.where.linear & ~bf.where.output       linear layers but the last
 bf.where.matching("lora")                every parameter whose name holds "lora"
 """
@@ -22,7 +22,7 @@ class Candidate:
     name: str
     kind: str  # "linear", "conv", "norm", "embedding", "recurrent" or "other"
     first: bool = False  # belongs to the first parameterized layer in execution order
-    last: bool = False  # belongs to the last one
+    last: bool = False  # belongs to a layer from which the prediction comes with no other in between
 
 
 @dataclass(frozen=True)
