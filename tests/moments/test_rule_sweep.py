@@ -17,9 +17,13 @@ import bayesify as bf
 
 NUM_DRAWS = 4000
 SMALL = (1e-4, 1e-2)  # variances for which first order holds; linear operations are exact for all
-KINKED = ("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d", "amax", "max")
+KINKED = (
+    *("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool2d", "amax", "amax over two dimensions"),
+    *("amin", "amin of all", "max", "max of all", "min", "maximum", "max of two", "topk"),
+)
 CURVED = (
     "softmax",
+    "softmin",
     "log_softmax",
     "logsumexp",
     "layer_norm",
@@ -39,7 +43,7 @@ CURVED = (
     "std",
     "std_mean",
 )
-LEFT_OUT = ("to another type",)  # rounds to float32
+LEFT_OUT = ("to another type", "minimum with a plain tensor")  # rounds to float32; the kink is at a mean
 SWEPT = {name: case for name, case in JOINT.items() if name not in LEFT_OUT}
 SWEPT |= {
     "batch_norm": (

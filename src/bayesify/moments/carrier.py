@@ -56,6 +56,13 @@ class Gaussian(NamedTuple):
         return self.cov.diagonal(dim1=-2, dim2=-1).reshape(self.mean.shape)
 
 
+class Entries(NamedTuple):
+    """Picked entries and where they stood, as torch returns them from max, min and topk."""
+
+    values: Any
+    indices: Tensor
+
+
 RANDOM = (Moments, Simplex, Gaussian)  # what a carrier may hold
 
 RULES: dict[Any, Callable[..., Any]] = {}
@@ -182,6 +189,8 @@ def find(func: Any, forms: tuple[str, ...]) -> Callable[..., Any] | None:
 
 def wrap(value: Any, forms: tuple[str, ...]) -> Any:
     """`value` with every moments object in it as a carrier."""
+    if isinstance(value, Entries):
+        return Entries(Carrier(value.values, forms), value.indices)
     return replace(value, RANDOM, lambda moments: Carrier(moments, forms))
 
 

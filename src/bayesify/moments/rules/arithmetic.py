@@ -121,30 +121,3 @@ def average(x: Moments, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 @rule(*spelled("cumsum", "cumsum_"))
 def cumsum(x: Moments, dim: int, *, dtype: Any = None) -> Moments:
     return Moments(x.mean.cumsum(dim, dtype=dtype), x.var.cumsum(dim, dtype=dtype))
-
-
-@rule(*spelled("amax"))
-def amax(x: Moments, dim: int, keepdim: bool = False) -> Moments:
-    return _at_extreme(x, x.mean.argmax(dim, keepdim=True), dim, keepdim)
-
-
-@rule(*spelled("amin"))
-def amin(x: Moments, dim: int, keepdim: bool = False) -> Moments:
-    return _at_extreme(x, x.mean.argmin(dim, keepdim=True), dim, keepdim)
-
-
-@rule(*spelled("max"))
-def maximum(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Variance at the largest mean (co-pooling); with `dim` also the indices, as in torch."""
-    if dim is None:
-        flat = Moments(x.mean.flatten(), x.var.flatten())
-        return _at_extreme(flat, flat.mean.argmax(0, keepdim=True), 0, False)
-    if not isinstance(dim, int):
-        raise NotImplementedError(not_covered(torch.max, "two tensors"))
-    index = x.mean.argmax(dim, keepdim=True)
-    return _at_extreme(x, index, dim, keepdim), index if keepdim else index.squeeze(dim)
-
-
-def _at_extreme(x: Moments, index: Tensor, dim: int, keepdim: bool) -> Moments:
-    picked = Moments(x.mean.gather(dim, index), x.var.gather(dim, index))
-    return picked if keepdim else Moments(picked.mean.squeeze(dim), picked.var.squeeze(dim))

@@ -80,3 +80,23 @@ def cos(x: Moments) -> Moments:
 @rule(*spelled("erf", "erf_"))
 def erf(x: Moments) -> Moments:
     return scaled(torch.erf(x.mean), 2 / math.sqrt(math.pi) * (-x.mean.square()).exp(), x)
+
+
+@rule(*spelled("atan", "atan_", "arctan", "arctan_"))
+def atan(x: Moments) -> Moments:
+    return scaled(x.mean.atan(), 1 / (1 + x.mean.square()), x)
+
+
+@rule(*spelled("sinh", "sinh_"))
+def sinh(x: Moments) -> Moments:
+    return scaled(x.mean.sinh(), x.mean.cosh(), x)
+
+
+@rule(*spelled("cosh", "cosh_"))
+def cosh(x: Moments) -> Moments:
+    return scaled(x.mean.cosh(), x.mean.sinh(), x)
+
+
+@rule(*spelled("asinh", "asinh_", "arcsinh", "arcsinh_"))
+def asinh(x: Moments) -> Moments:
+    return scaled(x.mean.asinh(), (1 + x.mean.square()).rsqrt(), x)

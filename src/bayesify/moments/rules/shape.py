@@ -111,11 +111,15 @@ def stack(tensors: Any, dim: int = 0) -> Moments:
     return _joined(torch.stack, tensors, dim)
 
 
-def _joined(operation: Any, tensors: Any, dim: int) -> Moments:
+def _joined(operation: Any, tensors: Any, *dim: int) -> Moments:
     """Deterministic parts have no variance."""
     pairs = [parts(t) for t in tensors]
     variances = [torch.zeros_like(mean) if var is None else var for mean, var in pairs]
-    return Moments(operation([mean for mean, _ in pairs], dim), operation(variances, dim))
+    return Moments(operation([mean for mean, _ in pairs], *dim), operation(variances, *dim))
+
+
+for _operation in spelled("hstack", "vstack", "dstack", "column_stack"):
+    rule(_operation, half=True)(partial(_joined, _operation))
 
 
 @rule(*spelled("masked_fill", "masked_fill_"))

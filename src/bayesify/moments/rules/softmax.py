@@ -21,6 +21,11 @@ def softmax(x: Moments, dim: int | None = None, _stacklevel: int = 3, dtype: Any
     return Moments(p, var)
 
 
+@rule(torch.nn.functional.softmin)
+def softmin(x: Moments, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Moments | Simplex:
+    return softmax(Moments(-x.mean, x.var), dim, _stacklevel, dtype)
+
+
 def softmax_var(p: Tensor, s: Tensor, dim: int = -1) -> Tensor:
     """At most p(1 − p), the variance of a p that is 0 or 1: first order knows no bound and would grow with s."""
     square = p.square()
