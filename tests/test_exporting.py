@@ -86,6 +86,34 @@ def test_onnx_gives_the_same_mean_and_variance(name: str, tmp_path: Path) -> Non
     check(session.run(["output_mean", "output_var"], {"x": x.numpy()}), model, x)
 
 
+@needs_onnx
+def test_onnx_names_noisy_inputs_and_the_batch(tmp_path: Path) -> None:
+    import onnxruntime
+
+    net = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 2))
+    model = bf.bayesify(net, bf.DensityPropagation(init_std=0.2)).eval()
+    x = bf.Moments(torch.randn(4, 3), torch.rand(4, 3))
+    bf.export(model, x, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert [(put.name, put.shape) for put in session.get_inputs()] == [
+        ("x_mean", ["batch", 3]),
+        ("x_var", ["batch", 3]),
+    ]
+    check(session.run(None, {"x_mean": x.mean.numpy(), "x_var": x.var.numpy()}), model, x)
+
+
+@needs_onnx
+def test_onnx_with_full_covariance_names_it(tmp_path: Path) -> None:
+    import onnxruntime
+
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    model = bf.bayesify(net, bf.DensityPropagation(covariance="full")).eval()
+    x = torch.randn(4, 3)
+    bf.export(model, x, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    check(session.run(["output_mean", "output_cov"], {"x": x.numpy()}), model, x)
+
+
 def test_onnx_without_its_packages_says_what_to_install(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation())

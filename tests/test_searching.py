@@ -1,7 +1,6 @@
 """bf.search: settings ranked by validation."""
 
 import builtins
-import importlib.util
 import math
 from typing import Any
 
@@ -58,13 +57,44 @@ def test_a_run_that_is_not_finite_is_last() -> None:
     assert [t.value < math.inf for t in trials] == [True, False]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="optuna is not installed")
 def test_optuna_stays_between_the_ends() -> None:
+    pytest.importorskip("optuna")
     train, val = loaders()
     trials = bf.search(propagated, train, val, {"kl_weight": (0.01, 10.0)}, num_trials=4, **OPTIONS)
     assert len(trials) == 4
     assert all(0.01 <= t.settings["kl_weight"] <= 10 for t in trials)
     assert [t.value for t in trials] == sorted(t.value for t in trials)
+
+
+def test_optuna_repeats_itself_and_makes_accuracy_large() -> None:
+    pytest.importorskip("optuna")
+    train, val = loaders()
+    options: dict[str, Any] = {"metric": "accuracy", "num_trials": 3, **OPTIONS}
+    first, again = (
+        bf.search(propagated, train, val, {"kl_weight": (0.01, 1e6)}, **options) for _ in range(2)
+    )
+    assert [t.settings for t in first] == [t.settings for t in again]
+    assert [t.value for t in first] == sorted((t.value for t in first), reverse=True)
+
+
+def test_optuna_goes_on_after_a_run_that_is_not_finite() -> None:
+    pytest.importorskip("optuna")
+    count = iter(range(3))
+
+    def make(kl_weight: float) -> bf.BayesianModule:
+        model = propagated(kl_weight)
+        if next(count) == 0:
+            nn.init.constant_(model.net.weight, 1e30)  # type: ignore[arg-type]
+        return model
+
+    trials = bf.search(make, *loaders(), {"kl_weight": (0.1, 1.0)}, num_trials=3, **OPTIONS)
+    assert [t.value < math.inf for t in trials] == [True, True, False]
+
+
+def test_optuna_needs_positive_ends() -> None:
+    pytest.importorskip("optuna")
+    with pytest.raises(ValueError, match="values must be positive"):
+        bf.search(propagated, *loaders(), {"kl_weight": (0.0, 1.0)}, num_trials=2, **OPTIONS)
 
 
 def test_without_optuna_the_grid_is_named_as_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

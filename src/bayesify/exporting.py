@@ -62,10 +62,9 @@ def export(model: BayesianModule, x: Any, path: str | Path) -> torch.export.Expo
     if path.suffix == ".onnx":
         _check_packages()
     flat = _Flat(model, x)
-    free = {0: torch.export.Dim("batch")}
     with evaluating(model), torch.no_grad():
         outputs = _names("output", flat.outputs(*flat.example))
-        shapes = {"tensors": (free,) * len(flat.example)}
+        shapes = {"tensors": ({0: torch.export.Dim("batch")},) * len(flat.example)}
         program = torch.export.export(flat.eval(), flat.example, dynamic_shapes=shapes)
     if path.suffix == ".pt2":
         write_atomically(path, lambda partial: _save_program(program, partial))
@@ -103,10 +102,16 @@ def _save_program(program: Any, path: Path) -> None:
 
 
 def _save_onnx(program: Any, path: Path, inputs: list[str], outputs: list[str]) -> None:
+    named = ({0: "batch"}, *({},) * (len(inputs) - 1))  # the free dimension, which all inputs share
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of torch's own code
         onnx = torch.onnx.export(
-            program, dynamo=True, input_names=inputs, output_names=outputs, verbose=False
+            program,
+            dynamo=True,
+            input_names=inputs,
+            output_names=outputs,
+            dynamic_shapes=named,
+            verbose=False,
         )
     assert onnx is not None
     onnx.save(path)
