@@ -21,6 +21,7 @@ from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState
 from bayesify.evaluation import evaluate
 from bayesify.module import BayesianModule
+from bayesify.module.modes import uncautioned
 from bayesify.objectives import Loss
 from bayesify.storage import save
 
@@ -210,7 +211,7 @@ class Loop:
         generator = Generator(self.fabric.device).manual_seed(
             state.epoch
         )  # training's draws stay as they are
-        with state.ema.in_place() if state.ema is not None else nullcontext():
+        with state.ema.in_place() if state.ema is not None else nullcontext(), uncautioned(self.model):
             metrics = evaluate(self.model, self.val, self.o.val_draws, generator=generator)
             if state.is_best(metrics["nll"]) and self.folder.path is not None:
                 save(self.model, self.folder.path / "best.safetensors")

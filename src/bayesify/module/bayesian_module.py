@@ -2,6 +2,7 @@
 
 import copy
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -33,6 +34,8 @@ class BayesianModule(nn.Module):
     """A network with random weights. Its own parameters are the centres, at `model.net`."""
 
     kl_weight: Tensor
+    #: what predictions lack (`Posterior.caution`) has been said, or is not to be said
+    cautioned: bool = False
 
     def __init__(
         self,
@@ -113,6 +116,7 @@ class BayesianModule(nn.Module):
         with self._locked(), evaluating(self), torch.no_grad():
             if mode == "deterministic":
                 return AtMeans(self).predict(x, **options)
+            self._caution()
             return predict(self, x, 1 if mode == "stochastic" else num_draws, **options)
 
     def draw(self, generator: Generator | None = None) -> nn.Module:
@@ -219,6 +223,13 @@ class BayesianModule(nn.Module):
         if values:
             check_finite_loss(loss, call, self)
         return loss
+
+    def _caution(self) -> None:
+        """Say once what a prediction of this model is not."""
+        text = None if self.cautioned else self.posterior.caution()
+        if text is not None:
+            self.cautioned = True
+            warnings.warn(text, stacklevel=3)
 
     def _whole(self, what: str) -> None:
         """A sharded network has no plain copy in one process."""

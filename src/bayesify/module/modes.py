@@ -1,7 +1,8 @@
-"""Predictions in eval mode, whatever mode the model is in."""
+"""Predictions in eval mode, whatever mode the model is in, and without its cautions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,6 +20,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         _set_training(training, True)
+
+
+@contextmanager
+def uncautioned(model: Any) -> Iterator[None]:
+    """Predictions of a model that is still in training are known not to be those of its end."""
+    before, model.cautioned = model.cautioned, True
+    try:
+        yield
+    finally:
+        model.cautioned = before
 
 
 def _training(module: nn.Module) -> list[nn.Module]:

@@ -33,8 +33,8 @@ class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `member`, `fold`,
-    `install`, `begin`, `collect`, `check_finite`, `diverged`, `extra_tensors`, `idle_entries`, `make_room`,
-    `describe`, `notes`.
+    `install`, `begin`, `collect`, `check_finite`, `diverged`, `caution`, `extra_tensors`, `idle_entries`,
+    `make_room`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -120,6 +120,10 @@ class Posterior(nn.Module, ABC):
     def diverged(self, trouble: str, ago: int = 0) -> str | None:
         """What to say of a loss or a gradient that is not finite, `ago` steps before the present one: where the
         run is and what helps. None where the posterior has nothing to add."""
+        return None
+
+    def caution(self) -> str | None:
+        """Why a prediction would not be one of the posterior, and what to do; None where it is one."""
         return None
 
     def extra_tensors(self) -> dict[str, Tensor]:

@@ -13,7 +13,7 @@ from bayesify.checks import NonFiniteError
 from bayesify.posteriors.base import Call, Posterior
 from bayesify.posteriors.diverged import diverged, first_not_finite
 from bayesify.posteriors.energy import Energy
-from bayesify.posteriors.kept import Kept, Place
+from bayesify.posteriors.kept import REMEDY, Kept, Place
 from bayesify.posteriors.running_moments import RunningMoments
 from bayesify.posteriors.stored_draws import StoredDraws
 from bayesify.priors import Prior
@@ -82,6 +82,7 @@ class Chain(Posterior):
         now = self._now()
         if not len(self.kept):
             yield 1, {name: w[None] for name, w in now.items()}
+            return
         yield from self.kept.stream(num_draws, chunk, generator, now)
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
@@ -116,6 +117,14 @@ class Chain(Posterior):
     def diverged(self, trouble: str, ago: int = 0) -> str | None:
         """Before the first step nothing can have diverged."""
         return self._diverged(trouble, self.steps - ago) if self.steps else None
+
+    def caution(self) -> str | None:
+        if len(self.kept):
+            return None
+        return (
+            f"the chain has no draws yet, after {self.steps} steps: predictions are those of its present weights, a "
+            f"point and not the posterior. For an average over draws {REMEDY}"
+        )
 
     def _diverged(self, trouble: str, steps: int) -> str:
         return diverged(trouble, steps, self._now(), self._momenta(), len(self.kept))

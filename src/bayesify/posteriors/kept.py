@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from torch import Generator, Tensor
 
-NONE_YET = "the chain has no draws yet: train longer than the burn-in, or keep the present weights by model.collect()"
+REMEDY = "train longer than the burn-in, or keep the present weights by model.collect()"
+NONE_YET = f"the chain has no draws yet: {REMEDY}"
 Weights = dict[str, Tensor]
 
 
