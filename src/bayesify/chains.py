@@ -27,7 +27,7 @@ def sample_chains(
     *,
     num_chains: int,
     epochs: int,
-    lr: float = 1e-3,
+    lr: float | None = None,
     schedule: Schedule | None = None,
     seed: int = 0,
 ) -> None:
@@ -55,7 +55,7 @@ def sample_chains(
     if model.num_data is None:
         model.num_data = sum(len(target_of(batch)) for batch in batches)
     stacked = _starts(model.net, num_chains, seed)
-    sampler = _sampler(model, stacked, lr, seed)
+    sampler = _sampler(model, stacked, method.default_lr(model) if lr is None else lr, seed)
     scheduler = None if schedule is None else schedule.scheduler(sampler)
     times = method.sample_times(epochs * len(batches))
     assert times is not None

@@ -43,6 +43,23 @@ def test_suggested_mass_from_a_known_curvature() -> None:
         suggest(model, x, torch.randn(200, 1))
 
 
+@pytest.mark.parametrize("batch", [NUM, 40])
+@pytest.mark.parametrize("sampler", ["sgld", "psgld"])
+def test_samplers_without_a_mass_get_a_step_size(sampler: str, batch: int) -> None:
+    """k N / 2b = 5 %, where k = h λ, times P = √(b / λ̄) for psgld; λ̄ is known of a linear regression."""
+    model, x, y = regression(noise=1.0, sampler=sampler)
+    found = suggest(model, x[:batch], y[:batch])
+    curvature = torch.linalg.eigvalsh(x[:batch].T @ x[:batch] / batch)[-1].item() + 1 / NUM
+    scale = math.sqrt(batch / curvature) if sampler == "psgld" else 1.0
+    assert found.lr * scale * NUM * curvature * NUM / (2 * batch) == pytest.approx(0.05, rel=0.01)
+    assert found.mass is None and found.noise is None and found.thermostat_rate is None
+    assert f"lr: {sampler} has no mass" in str(found) and "mass=" not in str(found)
+    assert "the lr given, 0.001, has k = " in str(found) and "far too large" in str(found)
+    bf.ThermostatMCMC(sampler=sampler, mass=found.mass, noise=found.noise)
+    with pytest.raises(ValueError, match=f"sampler='{sampler}' has none: .*suggest"):
+        tune(model, [(x, y)])
+
+
 def test_a_short_run_with_little_gradient_noise_takes_the_curvature() -> None:
     """λ̄ of a quadratic does not change: the largest eigenvalue of XᵀX/n + 1/n."""
     model, x, y = regression(noise=0.01)

@@ -69,7 +69,7 @@ def memory_line(prepared: Prepared) -> str:
     )
 
 
-def state_per_parameter(model: bf.BayesianModule, lr: float) -> float:
+def state_per_parameter(model: bf.BayesianModule, lr: float | None) -> float:
     """How many numbers the method's optimiser keeps per parameter, seen on a step of the smallest one."""
     optimizer = model.optimizer(lr=lr)
     smallest = min((p for g in optimizer.param_groups for p in g["params"]), key=torch.Tensor.numel)

@@ -15,7 +15,7 @@ class TrainOptions:
     epochs: int = 10
     seed: int = 0
     batch_size: int = 128
-    lr: float = 1e-3
+    lr: float | None = None  # the method's own
     schedule: str | None = None
     num_draws: int = 1
     kl_warmup: float = 0.0

@@ -16,7 +16,9 @@ PHASE, SAMPLER = "phase.json", "sampler.json"
 WINDOWS = 60  # points of a curve; looks between them are averaged
 
 
-def recording(model: bf.BayesianModule, val: Any, folder: Path, lr: float, epochs: int) -> dict[str, Any]:
+def recording(
+    model: bf.BayesianModule, val: Any, folder: Path, lr: float | None, epochs: int
+) -> dict[str, Any]:
     """Options of `bf.fit` that write the file of this model's method into the folder."""
     from bayesify.diagnostics import PhaseRecorder, SamplerRecorder
     from bayesify.posteriors import Chain

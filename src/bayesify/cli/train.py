@@ -132,7 +132,10 @@ def train(
     batch_size: Annotated[
         int, typer.Option(min=1, rich_help_panel=HOW, help="Examples in a batch (of each device).")
     ] = D.batch_size,
-    lr: Annotated[float, typer.Option(rich_help_panel=HOW, help="Learning rate.")] = D.lr,
+    lr: Annotated[
+        float | None,
+        typer.Option(rich_help_panel=HOW, help="Learning rate.", show_default="0.001, or the sampler's own"),
+    ] = D.lr,
     schedule: Annotated[
         str | None,
         typer.Option(

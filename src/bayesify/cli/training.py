@@ -74,7 +74,12 @@ def prepare(settings: Settings) -> Prepared:
             f"net={net['name']!r} does not fit data={ds.name!r} (inputs {shape}): {describe(error)}"
         ) from error
     full = replace(
-        settings, method=method, net=net, data=build.full_data(settings.data), likelihood=likelihood
+        settings,
+        train=replace(o, lr=model.method.default_lr(model) if o.lr is None else o.lr),
+        method=method,
+        net=net,
+        data=build.full_data(settings.data),
+        likelihood=likelihood,
     )
     augment = ds.augment if o.augment else "none"
     options: dict[str, Any] = {"device": device, "normalise": ds.normalisation}

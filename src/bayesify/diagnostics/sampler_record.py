@@ -31,7 +31,7 @@ class SamplerRecorder:
         self.monitor: Monitor | None = None
         self.before: list[dict[str, float]] = json.loads(self.path.read_text()) if self.path.exists() else []
 
-    def optimizer(self, model: Any, lr: float) -> Callable[[Iterable[Any]], Sampler]:
+    def optimizer(self, model: Any, lr: float | None = None) -> Callable[[Iterable[Any]], Sampler]:
         """For `bf.fit(optimizer=)`: the model's sampler, watched."""
 
         def make(_: Iterable[Any]) -> Sampler:

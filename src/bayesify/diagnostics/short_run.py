@@ -12,6 +12,7 @@ from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteLossError
 from bayesify.diagnostics.tuning import DECAY, Suggestion, any_lr, suggest
 from bayesify.methods import ThermostatMCMC
+from bayesify.methods.thermostat_mcmc import WITHOUT_MOMENTUM
 from bayesify.samplers import ATMC
 
 FASTEST = 1e-3 / 3e-4  # largest over root mean square update of a step (paper 4, section 5)
@@ -39,6 +40,11 @@ def tune(
     """
     if not isinstance(model.method, ThermostatMCMC):
         raise TypeError(f"{model.method.name} is no sampling method: use bf.ThermostatMCMC()")
+    if model.method.sampler in WITHOUT_MOMENTUM:
+        raise ValueError(
+            f"tune() finds a mass, and sampler={model.method.sampler!r} has none: its step size is what "
+            f"bf.diagnostics.suggest(model, x, y) gives"
+        )
     if num_steps < 2:
         raise ValueError(f"num_steps={num_steps!r} must be at least 2: gradients of two steps are compared")
     trial = copy.deepcopy(model).train()
@@ -55,6 +61,7 @@ class _Run:
     """A few steps of the sampler, and what is seen of them."""
 
     def __init__(self, model: Any, start: Suggestion, seed: int) -> None:
+        assert start.mass is not None and start.thermostat_rate is not None
         self.model, self.num_data, self.mass = model, int(model.num_data), start.mass
         self.temperature = model.method.temperature
         self.sampler = ATMC(
@@ -107,17 +114,18 @@ class _Run:
 
 
 def _conclude(start: Suggestion, end: Suggestion, run: _Run, num_steps: int) -> Suggestion:
-    h, base = start.lr, max(start, end, key=lambda s: s.mass)
+    assert start.mass is not None and end.mass is not None
+    h, curved = start.lr, max(start.mass, end.mass)
     name, variance = run.noisiest()
     quiet = h**2 * variance / (2 * -math.log(DECAY) * max(run.temperature, 1e-30))
-    mass = max(base.mass, quiet)
-    noise = base.noise
+    mass = max(curved, quiet)
+    noise = start.noise
     usual = math.sqrt(sum(run.squares) / num_steps)
     thermal = h * math.sqrt(run.temperature / start.mass)
     thrown = run.largest > THROWN * thermal
     shift = math.sqrt(start.mass / mass)
     reasons = [
-        f"mass: curvature asks for {base.mass:.3g} ({start.mass:.3g} before and {end.mass:.3g} after {num_steps} "
+        f"mass: curvature asks for {curved:.3g} ({start.mass:.3g} before and {end.mass:.3g} after {num_steps} "
         f"steps; √(λ/m) · lr ≤ 0.3), gradient noise for {quiet:.3g} ({name} is the noisiest: with mass {mass:.3g} its "
         f"thermostat stands at {h * variance / (2 * mass * max(run.temperature, 1e-30)):.3g}, D is {noise:.3g})",
         f"updates of a step in the run: {usual:.2g} root mean square, {run.largest:.2g} at most; with this mass the "
@@ -134,7 +142,7 @@ def _conclude(start: Suggestion, end: Suggestion, run: _Run, num_steps: int) -> 
             f"max_speed: some weights moved {run.largest / thermal:.1f} times their thermal step; paper 4 bounds "
             f"it at 3.3"
         )
-    return Suggestion(h, mass, noise, base.thermostat_rate, tuple(reasons), speed)
+    return Suggestion(h, mass, noise, start.thermostat_rate, tuple(reasons), speed)
 
 
 def _endless(loader: Iterable[Any], device: torch.device) -> Iterator[tuple[Any, Tensor]]:

@@ -1,4 +1,4 @@
-"""Mass, noise and thermostat rate for a network, from the curvature of its loss."""
+"""Mass, noise and thermostat rate for a network, or a step size, from the curvature of its loss."""
 
 import math
 from dataclasses import dataclass
@@ -7,33 +7,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.methods import ThermostatMCMC
+from bayesify.methods.thermostat_mcmc import WITHOUT_MOMENTUM
+
 STABLE = 0.3  # √(λ/m) h above it is read by the thermostat as gradient noise
 DECAY = 0.9
+TOO_WIDE = 0.05  # of SGLD's variance, by the size of its steps and the noise of its gradients
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Settings for `bf.ThermostatMCMC` or a sampler, and why."""
+    """Settings for `bf.ThermostatMCMC` or a sampler, and why. None: the sampler has no such setting, or needs none."""
 
     lr: float
-    mass: float
-    noise: float
-    thermostat_rate: float
+    mass: float | None
+    noise: float | None
+    thermostat_rate: float | None
     reasons: tuple[str, ...]
     max_speed: float | None = None
 
     def __str__(self) -> str:
-        settings = f"lr={self.lr:g}, mass={self.mass:.4g}, noise={self.noise:.4g}, "
-        settings += f"thermostat_rate={self.thermostat_rate:.4g}"
-        if self.max_speed is not None:
-            settings += f", max_speed={self.max_speed:.4g}"
+        names = ("mass", "noise", "thermostat_rate", "max_speed")
+        given = [f"{name}={value:.4g}" for name in names if (value := getattr(self, name)) is not None]
+        settings = ", ".join([f"lr={self.lr:.4g}", *given])
         return "\n".join([settings, *(f"  {reason}" for reason in self.reasons)])
 
 
 def suggest(
     model: Any, x: Any, y: Tensor, lr: float = 1e-3, iterations: int = 20, seed: int = 0
 ) -> Suggestion:
-    """Settings for a step of `lr`, from one batch.
+    """Settings for a step of `lr`, from one batch; for "sgld" and "psgld", which have no mass, the step size itself.
 
     The largest curvature λ̄ of the mean loss is found by power iteration (two backward passes each). U = num_data ·
     loss has λ = num_data λ̄, and √(λ/m) h ≤ 0.3 gives the smallest mass that is safe.
@@ -41,10 +44,16 @@ def suggest(
     and D and κ are suggested so. What is chosen is h²/m, which sets the size of a step: weights move by √(h²/m) (root
     mean square), the learning rate of the equal SGD is num_data h²/m.
     Curvature grows in the first epochs of training: ask again after a while, or let `tune` run some steps.
+
+    SGLD with k = h λ and batches of b draws a variance that is too large by k/2 (its step) and k/2 · (num_data/b − 1)
+    (gradient noise, by a model that is right: the gradients of examples then have variance λ̄). `lr` is what makes this
+    5 % for batches as large as that given. pSGLD has k = h P λ, where P = √(b / λ̄).
     """
     if model.num_data is None:
         raise ValueError("num_data is missing: give bayesify(..., num_data=len(train_set))")
     curvature = _largest_curvature(model, x, y, iterations, seed)
+    if isinstance(model.method, ThermostatMCMC) and model.method.sampler in WITHOUT_MOMENTUM:
+        return _step_size(model.method.sampler, model.num_data, max(curvature, 1e-12), len(y), lr)
     mass = model.num_data * max(curvature, 1e-12) * lr**2 / STABLE**2
     noise = -math.log(DECAY) / lr
     rate = 1e-3 / lr**2
@@ -63,6 +72,30 @@ def suggest(
             f"noise: a full step keeps {DECAY} of the momentum",
             "thermostat_rate: the thermostat follows the gradient noise within some hundred steps",
             f"max_speed={3 / math.sqrt(mass):.3g} would bound a step at three times its usual size",
+        ),
+    )
+
+
+def _step_size(sampler: str, num_data: int, curvature: float, batch: int, lr: float) -> Suggestion:
+    batch = min(batch, num_data)
+    scale = math.sqrt(batch / curvature) if sampler == "psgld" else 1.0  # P
+    each = scale * num_data * curvature  # k of lr = 1
+    found = 2 * TOO_WIDE * batch / num_data / each
+    size = "lr · num_data · curvature" if sampler == "sgld" else "lr · num_data · √(curvature · batch)"
+    k, wide = lr * each, lr * each / 2 * num_data / batch
+    return Suggestion(
+        found,
+        None,
+        None,
+        None,
+        (
+            f"lr: {sampler} has no mass, its step alone sets the width of the draws. The largest curvature of the "
+            f"mean loss is {curvature:.3g}; k = {size} = {found * each:.3g} makes the variance about "
+            f"{TOO_WIDE:.0%} too large there, k/2 · num_data / batch, with batches of {batch}; less elsewhere",
+            f"the chain forgets in about 1/k = {1 / (found * each):.3g} steps there, in more elsewhere",
+            f"the lr given, {lr:g}, has k = {k:.3g}: "
+            + ("far too large" if k > 2 else f"{wide:.0%} too large"),
+            "larger batches allow larger steps; sampler='atmc' has a thermostat that takes gradient noise away",
         ),
     )
 

@@ -20,7 +20,7 @@ def fit(
     val_loader: Iterable[Any] | None = None,
     *,
     epochs: int,
-    lr: float = 1e-3,
+    lr: float | None = None,
     optimizer: torch.optim.Optimizer | Callable[[Any], torch.optim.Optimizer] | None = None,
     schedule: str | Callable[..., Any] | None = None,
     steps_per_epoch: int | None = None,
@@ -48,6 +48,7 @@ def fit(
 ) -> History:
     """Train `model`; returns one row per epoch.
 
+    lr:         None: 1e-3, but for some samplers (see `bf.ThermostatMCMC`)
     optimizer:  an optimiser, or a function of the parameters that makes one; else `model.optimizer(lr)`
     schedule:   "cosine", "linear", "onecycle", or a function (optimizer, num_steps) -> scheduler
     steps_per_epoch:  for a loader without a length: optimiser steps after which its epoch ends (the next

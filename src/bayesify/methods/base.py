@@ -45,6 +45,10 @@ class Method(ABC):
         """The data term of the loss: mean per example, of what the network returned in one pass."""
         return likelihood.nll(output, target, sample_weight, values=values)
 
+    def default_lr(self, model: Any) -> float:
+        """The learning rate where none is given."""
+        return 1e-3
+
     def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
         """The default optimiser: Adam over everything that trains."""
         parameters = [p for p in model.parameters() if p.requires_grad]

@@ -53,6 +53,9 @@ class DeepEnsemble(Method):
     def needs_num_data(self) -> bool:
         return self.method.needs_num_data
 
+    def default_lr(self, model: Any) -> float:
+        return self.method.default_lr(model)
+
     def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
         """The members' own kind of optimiser, over all of them."""
         return self.method.optimizer(model, lr=lr, **options)

@@ -17,7 +17,10 @@ from bayesify.weights import Selection, where
 from bayesify.weights.slots import is_sharded
 from bayesify.weights.where import Where
 
-MASS_PER_EXAMPLE = 1e-6 / 0.0045  # paper 4 on CIFAR-10: h = 1e-3 and m = 11.1 for 50,000 examples
+SGD_RATE = 0.0045  # paper 4 on CIFAR-10: h = 1e-3 and m = 11.1 for 50,000 examples
+MASS_PER_EXAMPLE = 1e-6 / SGD_RATE
+PSGLD_STEP = 0.01  # h P λ of a full batch at curvature 1 per example: the variance is 5 % too large
+WITHOUT_MOMENTUM = ("sgld", "psgld")
 RATE = 1e-3  # κ h²: the thermostat follows within some hundred steps
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -28,6 +31,9 @@ class ThermostatMCMC(Method):
 
     `model.optimizer(lr)` is the sampler, with step size h = lr. With momentum the step of the mean loss is
     like that of SGD with learning rate h² num_data / mass and momentum 0.9. For "sgld" it is lr · num_data.
+    Without lr: 1e-3; 0.0045 / num_data for "sgld", which is as large a step; 0.01 / num_data^1.5 for "psgld".
+    These two have no thermostat: steps that are too large, and noisy gradients, make the draws too wide.
+    `bf.diagnostics.suggest` gives a mass, or for these two a step size, for the network at hand.
 
     mass:            None: 2.2e-4 · num_data, so that lr = 1e-3 is like SGD at 0.0045 (paper 4's CIFAR-10 setting)
     noise:           friction and noise D; None: −log(0.9) / lr
@@ -97,6 +103,14 @@ class ThermostatMCMC(Method):
                 f"optimizer= out (the method's own sampler), or give one of bf.samplers"
             )
 
+    def default_lr(self, model: Any) -> float:
+        if self.sampler not in WITHOUT_MOMENTUM or model.num_data is None:
+            return super().default_lr(model)
+        if self.sampler == "sgld":
+            return SGD_RATE / model.num_data
+        members = len(model.posterior.nets(model.net))  # psgld sees the gradient of the mean over them
+        return PSGLD_STEP / (members * model.num_data**1.5)
+
     def optimizer(self, model: Any, lr: float = 1e-3, **options: Any) -> Sampler:
         """The sampler. num_steps: of the run, where a share of it matters; seed: of its noise (None: drawn from
         the global generator, and the same on all ranks); other options are the sampler's."""
@@ -137,7 +151,7 @@ class ThermostatMCMC(Method):
 
     def settings(self, lr: float, num_data: int) -> dict[str, Any]:
         settings: dict[str, Any] = {"temperature": self.temperature}
-        if self.sampler in ("sgld", "psgld"):
+        if self.sampler in WITHOUT_MOMENTUM:
             return settings
         mass = MASS_PER_EXAMPLE * num_data if self.mass is None else self.mass
         settings |= {"mass": mass, "noise": self.noise, "max_speed": self.max_speed}

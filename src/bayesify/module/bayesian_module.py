@@ -154,9 +154,12 @@ class BayesianModule(nn.Module):
         with self._locked():
             self.posterior.collect()
 
-    def optimizer(self, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
-        """The method's own optimiser over all parameters; any other torch optimiser works too."""
-        return self.method.optimizer(self, lr=lr, **options)
+    def optimizer(self, lr: float | None = None, **options: Any) -> torch.optim.Optimizer:
+        """The method's own optimiser over all parameters; any other torch optimiser works too.
+
+        lr: None: 1e-3, but for some samplers (see `bf.ThermostatMCMC`)
+        """
+        return self.method.optimizer(self, lr=self.method.default_lr(self) if lr is None else lr, **options)
 
     def summary(self) -> Summary:
         """What became random, what stayed and why; parameter counts and overhead."""

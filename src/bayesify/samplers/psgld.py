@@ -14,7 +14,13 @@ class PSGLD(Sampler):
         P = 1 / (ε + √ŝ)                ŝ = s / (1 − aᵗ)
         θ ← θ − h P G + √(2 h P T) η
 
-    The drift Γ = ∂P/∂θ is left out, as by its authors: a bias of order 1 − a.
+    The drift Γ = ∂P/∂θ is left out, as by its authors. P follows the gradient, which is large where θ is far out, so
+    the variance comes out too large; with k = h P λ at curvature λ and batches of b out of N examples it is
+
+        1/λ · (1 + b/N / (1 + 2k / (1 − a)) + k N / 2b)
+
+    (first order; the last term is that of SGLD, for gradient noise of a model that is right). A long memory, a near
+    1, takes the middle term away: with a = 0 it doubles the variance of a full batch, however small the step.
 
     As SGLD the order "OBAB" of `splitting`, with mass 1 / P.
 
@@ -28,7 +34,7 @@ class PSGLD(Sampler):
         params: Any,
         lr: float,
         num_data: int,
-        decay: float = 0.99,
+        decay: float = 0.999,
         eps: float = 1e-5,
         temperature: float = 1.0,
         seed: int = 0,
