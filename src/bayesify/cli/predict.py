@@ -41,6 +41,7 @@ def predict(
 
     from bayesify.cli.build import choose_device
     from bayesify.cli.errors import FAILED
+    from bayesify.cli.input_scale import other_scale
     from bayesify.cli.inputs import read_examples
     from bayesify.cli.record import write_json, write_rows
     from bayesify.cli.run import Run
@@ -50,6 +51,8 @@ def predict(
     trained, place = Run.at(run), choose_device(device)
     model = OriginalUnits(trained.model("best" if best else "last", place), trained.normalisation)
     rows: list[dict[str, Any]] = []
+    scale = trained.task.get("scale")  # runs of older versions have none
+    strange: list[str] = []
     unreadable = 0
     for path in files:
         try:
@@ -58,6 +61,8 @@ def predict(
             note(f"error: {path}: {error}", "red")
             unreadable += 1
             continue
+        found = None if scale is None else other_scale(examples, scale)
+        strange += [] if found is None else [f"{path}: {found}"]
         generator = Generator(place).manual_seed(0)  # a file has the same answer beside any others
         for number, batch in enumerate(examples.split(batch_size)):
             x = trained.normalisation.inputs(batch).to(place)
@@ -69,6 +74,9 @@ def predict(
         cells = [_cells(row) for row in rows]
         columns = {key: "left" if key in ("file", "label") else "right" for key in cells[0]}
         output().print(rows_table(title, columns, (tuple(row.values()) for row in cells)))
+    if strange:
+        more = f" (so in {len(strange)} files)" if len(strange) > 1 else ""
+        note(f"warning: {strange[0]}{more}", "yellow")
     if json is not None:
         write_json(json, rows)
     if csv is not None:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 import bayesify
+from bayesify.cli.input_scale import scale_of
 from bayesify.cli.settings import TABLES, Tables
 from bayesify.data import DataSet, Normalisation
 from bayesify.engine.checkpoint import find_checkpoints
@@ -90,6 +91,7 @@ def task_of(ds: DataSet, outputs: int) -> dict[str, Any]:
         "num_outputs": outputs,
         "num_targets": ds.num_outputs,
         "class_names": None if ds.class_names is None else list(ds.class_names),
+        "scale": None if len(ds.train) == 0 else scale_of(ds.train),
         "normalisation": {key: None if v is None else v.tolist() for key, v in numbers.items()},
         "num_train": len(ds.train),
         "num_val": 0 if ds.val is None else len(ds.val),
