@@ -136,7 +136,6 @@ REFUSED: dict[str, tuple[nn.Module, tuple[int, ...], str]] = {
         "add_bias_kv",
     ),
     "torch.div": (Lambda(lambda x: torch.div(x, 2, rounding_mode="floor")), (3,), "rounding_mode='floor'"),
-    "torch.max": (Lambda(lambda x: torch.max(x, x + 1)), (3,), "two tensors"),
     "torch.pow": (Lambda(lambda x: torch.pow(2.0, x)), (3,), "a random exponent"),
     "F.alpha_dropout": (nn.AlphaDropout(0.1), (3,), "training=True"),
 }
