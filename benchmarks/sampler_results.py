@@ -1,6 +1,7 @@
 """CIFAR-10 with ResNet++-20: samplers against optimisers, as Table 1 of paper 4; each row by itself.
 
     python benchmarks/sampler_results.py --data-root DATA --rows atmc --epochs 100 --out atmc.json
+    python benchmarks/sampler_results.py … --folder RUNS         # checkpoints there; again with more epochs: goes on
     python benchmarks/sampler_results.py --table *.json                      # all rows, mean over seeds
     python benchmarks/sampler_results.py --data-root DATA --epochs 2 --cycle 1 --num-train 500 --num-test 500    (CPU)
 
@@ -73,7 +74,7 @@ class Run:
     def fit(self, model: bf.BayesianModule, **options: Any) -> Record:
         start = time.perf_counter()
         accelerator = "cuda" if self.cuda else "cpu"
-        common = {"epochs": self.a.epochs, "seed": self.a.seed, "progress": False}
+        common = {"epochs": self.a.epochs, "seed": self.a.seed, "progress": False, "folder": self.a.folder}
         history = bf.fit(model, self.train, accelerator=accelerator, **common, **options)
         seconds = time.perf_counter() - start
         draws = max(1, getattr(model.posterior, "num_draws", 1))
@@ -138,7 +139,7 @@ def sampled(sampler: str, cold: bool) -> Callable[[Run], Record]:
             max_speed=FASTEST / mass**0.5,
             thermostat_rate=r.a.thermostat_rate,
             temperature=r.a.cold if cold else 1.0,
-            burn_in=int(r.a.burn_in * r.a.epochs * len(r.train)),
+            burn_in=r.a.burn_in * len(r.train),
             cycle=cycle,
         )
         record = r.fit(r.model("resnetpp20", method), lr=STEP, schedule=Cyclic(cycle))
@@ -197,7 +198,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--cycle", type=int, default=10, help="epochs of a cycle of the samplers' step size")
-    parser.add_argument("--burn-in", type=float, default=0.4, help="share of the run")
+    parser.add_argument("--burn-in", type=int, help="epochs (left out: 40 % of the run)")
     parser.add_argument(
         "--lr", type=float, default=0.05, help="of SGD without batch norm and of the samplers"
     )
@@ -209,13 +210,18 @@ def main() -> None:
     parser.add_argument("--num-test", type=int)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", help="for checkpoints of one row: the same command goes on there")
     parser.add_argument("--out", default="sampler_results.json")
     a = parser.parse_args()
     if a.table:
         show([record for path in a.table for record in json.loads(Path(path).read_text())])
         return
+    if a.folder is not None and len(a.rows) > 1:
+        parser.error("--folder holds one run: give one row")
     if a.data_root is None:
         parser.error("--data-root is missing: the folder with cifar-10-batches-bin")
+    if a.burn_in is None:
+        a.burn_in = a.epochs * 2 // 5
     torch.set_float32_matmul_precision("high")
     run, records = Run(a), []
     for name in a.rows:
