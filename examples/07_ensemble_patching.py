@@ -42,5 +42,5 @@ mixed = model.member({"2": 4, "7": 1})  # or another one for each patched layer
 folded = model.fold()  # the average of the components
 x, y = next(iter(test))
 for name, net in (("member 2", member), ("mixed", mixed), ("folded", folded)):
-    accuracy = (net.eval()(x).argmax(1) == y).float().mean()
+    accuracy = (net.to(x.device).eval()(x).argmax(1) == y).float().mean()
     print(f"{name}: {type(net).__name__}, accuracy {accuracy:.3f}")

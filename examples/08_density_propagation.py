@@ -21,7 +21,7 @@ test = Loader(data.test, 360, normalise=data.normalisation)
 bf.fit(model, train, epochs=30, lr=5e-3, seed=0, progress=False)
 
 x, y = next(iter(test))
-output = model(x)  # bf.Moments: one forward pass, no draws
+output = model.to(x.device)(x)  # bf.Moments: one forward pass, no draws (bf.fit may have taken it to a GPU)
 print(f"logits {tuple(output.mean.shape)}, mean variance {output.var.mean():.2f}")
 print(f"accuracy {bf.evaluate(model, test)['accuracy']:.3f}")
 

@@ -1,6 +1,7 @@
 """Shared settings of the tests."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,17 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
-@pytest.fixture(autouse=True)
-def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def _on_the_cpu() -> Iterator[None]:
     """ "auto" is the CPU, also on a machine with a GPU: tests of a GPU name it."""
-    if torch.cuda.is_available():
-        from lightning_fabric.connector import _Connector
+    with pytest.MonkeyPatch.context() as patch:
+        if torch.cuda.is_available():
+            from lightning_fabric.connector import _Connector
 
-        monkeypatch.setattr(_Connector, "_choose_auto_accelerator", staticmethod(lambda: "cpu"))
-        monkeypatch.setattr(torch.accelerator, "is_available", lambda *_: False)
+            patch.setattr(_Connector, "_choose_auto_accelerator", staticmethod(lambda: "cpu"))
+            patch.setattr(torch.accelerator, "is_available", lambda *_: False)
+            patch.setattr(torch.accelerator, "current_accelerator", lambda *_, **__: None)
+        yield
 
 
 @pytest.fixture

@@ -62,14 +62,6 @@ def test_predictions_leave_every_module_in_its_mode() -> None:
     assert not any(any(modes) for modes in seen)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("mode", ["ensemble", "deterministic"])
-def test_inputs_come_to_the_device_of_the_model(mode: str) -> None:
-    """As those of loaders do: bf.fit may have moved the model."""
-    model, x = make().cuda(), torch.randn(6, 4)
-    assert model.predict(x, mode=mode).mean.is_cuda
-
-
 def test_a_generator_makes_predict_reproducible() -> None:
     model, x = make(), torch.randn(6, 4)
     first = model.predict(x, 5, generator=generator(1))

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from bayesify.moments import Moments
 
@@ -56,6 +57,17 @@ def inputs_for(model: Any, batch: Any) -> Any:
     """The input of a loader's batch as `model` takes it: on its device, float32 in the precision of its weights."""
     first = next(model.parameters())
     return to_device(inputs_of(batch), first.device, first.dtype)
+
+
+def beside(module: nn.Module, value: Any) -> Any:
+    """Every tensor of `value` on the device of `module`'s parameters."""
+    first = next(module.parameters(), None)
+    return value if first is None else to_device(value, first.device)
+
+
+def device_of(value: Any) -> torch.device | None:
+    """Where the first tensor of `value` is."""
+    return next((leaf.device for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)), None)
 
 
 def to_device(value: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:

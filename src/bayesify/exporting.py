@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from bayesify.batches import as_arguments
+from bayesify.batches import as_arguments, beside
 from bayesify.files import write_atomically
 from bayesify.module import BayesianModule
 from bayesify.module.modes import evaluating
@@ -61,6 +61,7 @@ def export(model: BayesianModule, x: Any, path: str | Path) -> torch.export.Expo
         )
     if path.suffix == ".onnx":
         _check_packages()
+    x = beside(model, x)
     flat = _Flat(model, x)
     with evaluating(model), torch.no_grad():
         outputs = _names("output", flat.outputs(*flat.example))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
@@ -95,6 +96,7 @@ def hf_gpt2() -> Case:
 
 
 def monai_unet_3d() -> Case:
+    pytest.importorskip("monai")
     from monai.networks.nets import UNet
 
     net = UNet(spatial_dims=3, in_channels=1, out_channels=2, channels=(4, 8, 16), strides=(2, 2))
@@ -102,6 +104,7 @@ def monai_unet_3d() -> Case:
 
 
 def monai_densenet_3d() -> Case:
+    pytest.importorskip("monai")
     from monai.networks.nets import DenseNet
 
     net = DenseNet(

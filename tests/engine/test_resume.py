@@ -26,7 +26,7 @@ TIMING = {"seconds", "examples_per_second"}
 
 
 def start(folder: Path, method: str, kind: str, pause: float = 0.02) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, str(JOB), str(folder), method, kind, str(pause)])
+    return subprocess.Popen([sys.executable, str(JOB), str(folder), method, kind, str(pause), "cpu"])
 
 
 def wait_for_a_checkpoint(

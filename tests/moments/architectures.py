@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -63,6 +64,7 @@ def transformer_encoder() -> Case:
 
 
 def monai_densenet_3d() -> Case:
+    pytest.importorskip("monai")
     from monai.networks.nets import DenseNet
 
     net = DenseNet(3, in_channels=1, out_channels=3, init_features=4, growth_rate=4, block_config=(1, 1))

@@ -51,7 +51,10 @@ def _job(rank: int, port: int, folder: str) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=2)
     try:
         for name in ARCHITECTURES:
-            model, x, y = convert(name)
+            try:
+                model, x, y = convert(name)
+            except pytest.skip.Exception:
+                continue
             expected = gradients(model.eval(), model(x, target=y).total)
             part = slice(2 * rank, 2 * rank + 2)
             mine = {key: value[part] for key, value in x.items()} if isinstance(x, dict) else x[part]

@@ -7,6 +7,7 @@ from torch import Generator, Tensor, nn
 
 from bayesify.accumulation import Accumulator
 from bayesify.attacks.iteration import iterates
+from bayesify.batches import beside
 from bayesify.likelihoods import likelihood
 from bayesify.module import BayesianModule
 from bayesify.module.modes import evaluating
@@ -60,5 +61,5 @@ def _predict(model: nn.Module, x: Tensor, num_draws: int, generator: Generator |
         return model.predict(x, num_draws, generator=generator)
     accumulator = Accumulator(likelihood("categorical"))
     with torch.no_grad(), evaluating(model):
-        accumulator.add(model(x)[None])
-    return accumulator.result()
+        accumulator.add(model(beside(model, x))[None])
+    return accumulator.result().to(x.device)

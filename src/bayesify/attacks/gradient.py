@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.batches import as_arguments
+from bayesify.batches import as_arguments, beside
 from bayesify.families import standard_normal
 from bayesify.likelihoods import Likelihood, likelihood
 from bayesify.module import BayesianModule
@@ -35,7 +35,7 @@ def input_gradient(
     """
     if average not in AVERAGES:
         raise ValueError(f"average={average!r} does not exist; choose from {', '.join(AVERAGES)}")
-    law = _likelihood(model)
+    law, y = _likelihood(model), beside(model, y)
     with torch.enable_grad(), evaluating(model):
         x = x.detach().requires_grad_(True)
         log_probs = [
@@ -50,6 +50,7 @@ def input_gradient(
 
 def outputs(model: nn.Module, x: Tensor, num_draws: int, generator: Generator | None) -> Iterator[Any]:
     """The network's predictions for `num_draws` draws (as many for each member of an ensemble), as `predict` draws."""
+    x = beside(model, x)
     if not isinstance(model, BayesianModule):
         yield model(x)
         return

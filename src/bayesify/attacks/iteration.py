@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.attacks.gradient import input_gradient
+from bayesify.batches import beside
 from bayesify.families import standard_normal
 
 NORMS = ("linf", "l2")
@@ -28,7 +29,7 @@ def iterates(
     bounds: Bounds = (0.0, 1.0),
     generator: Generator | None = None,
 ) -> Iterator[Tensor]:
-    """The attacked inputs after 0, 1, …, `num_steps` steps, detached.
+    """The attacked inputs after 0, 1, …, `num_steps` steps, detached, on x's device.
 
         x ← project(clamp(x ± step · direction(∂loss/∂x)))
 
@@ -38,17 +39,17 @@ def iterates(
     bounds:    range of the inputs, None for no range; applied to the result, not inside the differentiated graph
     """
     check(norm, step, eps, num_steps, num_draws)
-    start = x.detach()
+    start, y = beside(model, (x.detach(), y))
     moved = _random_start(start, eps, norm, generator) if random_start else start
     moved = _clamp(moved, bounds)
-    yield moved
+    yield moved.to(x.device)
     for _ in range(num_steps):
         gradient = input_gradient(model, moved, y, num_draws, average, generator)
         sign = -1.0 if targeted else 1.0
         moved = _clamp(moved + sign * step * direction(gradient, norm), bounds)
         if eps is not None:
             moved = _clamp(start + project(moved - start, eps, norm), bounds)
-        yield moved
+        yield moved.to(x.device)
 
 
 def direction(gradient: Tensor, norm: str) -> Tensor:

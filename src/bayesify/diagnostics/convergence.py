@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.batches import as_arguments
+from bayesify.batches import as_arguments, beside
 from bayesify.module.modes import evaluating
 from bayesify.posteriors import Call, Chain, Members
 
@@ -64,7 +64,7 @@ def function_values(model: Any, x: Any) -> Tensor:
     """
     posterior = model.posterior
     members = list(posterior.posteriors) if isinstance(posterior, Members) else [posterior]
-    call = Call(*as_arguments(x, {}))
+    call = Call(*as_arguments(beside(model, x), {}))
     chains: dict[tuple[int, int], list[Tensor]] = {}
     with torch.no_grad(), model._locked(), evaluating(model):
         for index, chain in enumerate(members):

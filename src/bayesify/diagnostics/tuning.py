@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.batches import beside
 from bayesify.methods import ThermostatMCMC
 from bayesify.methods.thermostat_mcmc import WITHOUT_MOMENTUM
 
@@ -51,6 +52,7 @@ def suggest(
     """
     if model.num_data is None:
         raise ValueError("num_data is missing: give bayesify(..., num_data=len(train_set))")
+    x, y = beside(model, (x, y))
     curvature = _largest_curvature(model, x, y, iterations, seed)
     if isinstance(model.method, ThermostatMCMC) and model.method.sampler in WITHOUT_MOMENTUM:
         return _step_size(model.method.sampler, model.num_data, max(curvature, 1e-12), len(y), lr)

@@ -68,6 +68,9 @@ def fit(
                 epoch's row
     compile:    True, False or "auto": on an accelerator when the run is long enough to pay for it
 
+    The model stays on the device it was trained on. `model.predict` and the other functions of bayesify take inputs
+    from any device; for `model(x)` bring them together, model.to(x.device).
+
     The folder holds checkpoints/step-*.safetensors (the last `keep_last`, each enough to go on from; one
     that turns out damaged is named and the one before it is used), metrics.csv (the history),
     model.safetensors (the model after the last epoch, written once at the end; the average with `ema`)

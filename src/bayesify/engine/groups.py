@@ -35,7 +35,8 @@ class Group:
 
     def devices(self, accelerator: str = "auto") -> list[int] | None:
         """The GPUs of the group on this machine: process i keeps GPU i. None where it runs on none."""
-        if accelerator not in ("cuda", "gpu") and not (accelerator == "auto" and torch.cuda.is_available()):
+        found = torch.accelerator.current_accelerator(check_available=True) if accelerator == "auto" else None
+        if accelerator not in ("cuda", "gpu") and (found is None or found.type != "cuda"):
             return None
         visible = max(torch.cuda.device_count(), 1)  # without any, Fabric says so
         devices = [local % visible for local in self.local_ranks]

@@ -18,6 +18,7 @@ def probability_of(model: nn.Module, label: Tensor, num_draws: int = 10, seed: i
         label: (N,) class indices.
     """
     from bayesify.attacks.gradient import outputs
+    from bayesify.batches import beside
     from bayesify.likelihoods import likelihood
     from bayesify.module.modes import evaluating
 
@@ -27,11 +28,12 @@ def probability_of(model: nn.Module, label: Tensor, num_draws: int = 10, seed: i
         raise ValueError(f"saliency of a {law.name} model: give a score of your own, a function of x")
 
     def score(x: Tensor) -> Tensor:
-        generator = Generator(x.device).manual_seed(seed)
+        moved = beside(model, x)
+        generator = Generator(moved.device).manual_seed(seed)
         with evaluating(model):
-            drawn = [law.summarize(output)[0] for output in outputs(model, x, num_draws, generator)]
+            drawn = [law.summarize(output)[0] for output in outputs(model, moved, num_draws, generator)]
         probs = torch.stack(drawn).mean(0)  # (N, classes)
-        return probs.gather(1, label[:, None].to(x.device)).squeeze(1)
+        return probs.gather(1, label[:, None].to(probs.device)).squeeze(1).to(x.device)
 
     return score
 

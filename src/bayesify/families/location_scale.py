@@ -55,7 +55,7 @@ class LocationScale(Family):
     def variance(self) -> Tensor:
         first, second = self.expectation(power(1)), self.expectation(power(2))
         assert first is not None and second is not None
-        return (2 * self.log_scale).exp() * (second - first**2)
+        return (2.0 * self.log_scale).exp() * (second - first**2)
 
     def neg_entropy(self) -> Tensor:
         """E log q = E log q₀(ξ) − log scale, summed (FORMULAS 2.1)."""

@@ -29,7 +29,7 @@ class Normal(LocationScale):
 
     @property
     def variance(self) -> Tensor:
-        return (2 * self.log_scale).exp()
+        return (2.0 * self.log_scale).exp()  # 2.0: torch 2.11 cannot write an integer factor to ONNX
 
     def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
         return standard_normal((*sample_shape, *self.shape), self.loc, generator)

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.at_means import AtMeans
-from bayesify.batches import as_arguments, to_device
+from bayesify.batches import as_arguments, beside, device_of
 from bayesify.checks import can_read_values, check_finite_loss, check_whole
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
@@ -102,7 +102,8 @@ class BayesianModule(nn.Module):
     def predict(self, x: Any, num_draws: int = 20, mode: str = "ensemble", **options: Any) -> Predictive:
         """The predictive distribution at `x`, averaged over draws, always in eval mode.
 
-        x:             one input, or a DataLoader (of inputs or (input, target) pairs); brought to the model's device
+        x:             one input, on any device, where the prediction comes back to; or a DataLoader (of inputs or
+                       (input, target) pairs), whose predictions come back to the CPU
         mode:          "ensemble": the average over `num_draws` draws; "stochastic": one draw; "deterministic": the
                        network at the mean of its weights, copied in every call, so give a loader. A deep ensemble
                        averages over its members in all of them
@@ -111,13 +112,15 @@ class BayesianModule(nn.Module):
         """
         check_whole(num_draws, "num_draws", 1)
         lookup(dict.fromkeys(MODES), mode, "mode")
-        if not is_loader(x):
-            x = to_device(x, self.kl_weight.device)
+        here = None if is_loader(x) else device_of(x)
+        x = x if here is None else beside(self, x)
         with self._locked(), evaluating(self), torch.no_grad():
             if mode == "deterministic":
-                return AtMeans(self).predict(x, **options)
-            self._caution()
-            return predict(self, x, 1 if mode == "stochastic" else num_draws, **options)
+                found = AtMeans(self).predict(x, **options)
+            else:
+                self._caution()
+                found = predict(self, x, 1 if mode == "stochastic" else num_draws, **options)
+        return found if here is None else found.to(here)
 
     def draw(self, generator: Generator | None = None) -> nn.Module:
         """One posterior draw as a plain, deterministic network (a detached copy)."""

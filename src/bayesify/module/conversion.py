@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from bayesify.batches import as_arguments
+from bayesify.batches import as_arguments, beside
 from bayesify.checks import check_network, check_num_data
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
@@ -47,7 +47,7 @@ def bayesify(
     check_network(net, [model.net for model in MODELS])
     if num_data is not None:
         check_num_data(num_data)
-    arguments = None if example is None else as_arguments(example, {})
+    arguments = None if example is None else as_arguments(beside(net, example), {})
     selection = method.select(net, None if arguments is None else (*arguments, output))
     if not selection.random and method.needs_random:
         raise ValueError(f"where={method.where} selects no parameter of this network: {_why_none(selection)}")
