@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -143,7 +144,9 @@ def sampled(sampler: str, cold: bool) -> Callable[[Run], Record]:
             cycle=cycle,
         )
         record = r.fit(r.model("resnetpp20", method), lr=STEP, schedule=Cyclic(cycle))
-        return {**record, "options": str(method)}
+        rate = () if r.a.thermostat_rate is None else (f"κ {r.a.thermostat_rate:g}",)
+        variant = [f"temperature {method.temperature:g}", f"lr {r.a.lr:g}", *rate]
+        return {**record, "variant": ", ".join(variant), "options": str(method)}
 
     return run
 
@@ -162,24 +165,34 @@ COLUMNS = {"accuracy": (100, 1), "nll": (1, 3), "ece": (1, 3), "adaptive_ece": (
 
 
 def show(records: list[Record]) -> None:
-    """Accuracy, NLL and calibration error of every row, averaged over seeds, beside the paper's."""
-    rows = []
-    for name in ROWS:
-        mine = [record for record in records if record["row"] == name]
+    """Accuracy, NLL and calibration error of every row, averaged over seeds, beside the paper's; then the curves."""
+    rows, curves = [], []
+    for (name, variant, epochs), mine in alike(records).items():
         for kind in ("single", "predictive"):
             found = [record[kind] for record in mine if kind in record]
-            if found:
-                cells = [
-                    mean_and_error([scale * one[key] for one in found], digits)
-                    for key, (scale, digits) in COLUMNS.items()
-                ]
-                accuracy, nll = PAPER.get(name, {}).get(kind, ("-", "-"))
-                draws = mine[0]["num_draws"] if kind == "predictive" else 1
-                sizes = [len(found), mine[0]["epochs"], draws]
-                label = f"{name}, {kind}" if "predictive" in mine[0] else name
-                rows.append([label, *cells, *map(str, (accuracy, nll, *sizes))])
+            if not found:
+                continue
+            cells = [
+                mean_and_error([scale * one[key] for one in found], digits)
+                for key, (scale, digits) in COLUMNS.items()
+            ]
+            accuracy, nll = PAPER.get(name, {}).get(kind, ("-", "-"))
+            draws = mine[0]["num_draws"] if kind == "predictive" else 1
+            label = ", ".join([name, *([variant] if variant else []), kind])
+            rows.append([label, *cells, *map(str, (accuracy, nll, len(found), epochs, draws))])
+            gaps = [np.subtract(one["curve"]["accuracy"], one["curve"]["confidence"]) for one in found]
+            curves.append([f"{label}, {epochs} epochs", *(f"{gap:+.3f}" for gap in np.mean(gaps, 0))])
     header = ["", "accuracy", "NLL", "ECE", "ECE, equal count", "paper", "NLL", "seeds", "epochs", "draws"]
     table(f"CIFAR-10, {BINS} bins", rows, header)
+    table("accuracy − confidence, bins of equally many examples", curves, ["", *map(str, range(1, BINS + 1))])
+
+
+def alike(records: list[Record]) -> dict[tuple[str, str, int], list[Record]]:
+    """The seeds of one row with the same settings."""
+    found: dict[tuple[str, str, int], list[Record]] = {}
+    for record in sorted(records, key=lambda one: list(ROWS).index(one["row"])):
+        found.setdefault((record["row"], record.get("variant", ""), record["epochs"]), []).append(record)
+    return found
 
 
 def mean_and_error(values: list[float], digits: int) -> str:
