@@ -37,6 +37,7 @@ METHODS: dict[str, Callable[[], Method]] = {
     "vdp": lambda: bf.DensityPropagation(),
     "vdp, first order": lambda: bf.DensityPropagation(activation="first_order"),
     "vdp, full variance": lambda: bf.DensityPropagation(half_variance=False),
+    "vdp, half variance": lambda: bf.DensityPropagation(half_variance=True),
     "vdp, per row": lambda: bf.DensityPropagation(variance="row"),
 }
 DRAWS = 20

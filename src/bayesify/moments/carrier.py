@@ -67,15 +67,16 @@ RANDOM = (Moments, Simplex, Gaussian)  # what a carrier may hold
 
 RULES: dict[Any, Callable[..., Any]] = {}
 #: other forms of the rules, looked up before RULES where a carrier asks for them. "exact": exact moments of a normal
-#: input; "total", "simple": normalisation by means and variances, or as a fixed scaling; "half": no rules of its own,
-#: variances are carried in bfloat16 on a GPU; "cross": sums of operands that depend on each other; "full": rules
-#: for `Gaussian`, with RULES left out
+#: input; "total", "simple": normalisation by means and variances, or as a fixed scaling; "half", "half_on_gpu": no
+#: rules of their own, variances are carried in bfloat16; "cross": sums of operands that depend on each other; "full":
+#: rules for `Gaussian`, with RULES left out
 FORMS: dict[str, dict[Any, Callable[..., Any]]] = {
     "": RULES,
     "exact": {},
     "total": {},
     "simple": {},
     "half": {},
+    "half_on_gpu": {},
     "cross": {},
     "full": {},
 }
@@ -87,7 +88,6 @@ TAKES_HALF: set[Any] = (
 )  # rules for variances in bfloat16 beside means in float32; others get all in float32
 COMPOSITE: set[Any] = set()  # rules written in torch operations on carriers
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # torch takes these too
-HALF_ON = ("cuda",)  # devices where the form "half" changes anything
 
 
 def rule(
@@ -111,7 +111,7 @@ def rule(
         by_form = {form: function} if isinstance(form, str) else {f: partial(function, form=f) for f in form}
         for operation in operations:
             if "" in by_form:  # a new rule for all forms replaces the special ones
-                for special in ("exact", "total", "simple", "half", "cross"):
+                for special in ("exact", "total", "simple", "cross"):
                     FORMS[special].pop(operation, None)
             for each, known in by_form.items():
                 FORMS[each][operation] = known
@@ -139,7 +139,7 @@ class Carrier(StandIn):
     """Stands in for an activation or a weight; holds its moments and the forms of the rules to use."""
 
     def __init__(self, moments: Any, forms: tuple[str, ...] = ("",)) -> None:
-        self.moments = narrowed(moments) if "half" in forms else moments
+        self.moments = narrowed(moments, forms)
         self.forms = forms
 
     def metadata(self) -> Tensor:
@@ -150,7 +150,8 @@ class Carrier(StandIn):
         held = self.moments
         if isinstance(held, Simplex) and not simplex:
             held = held.moments()
-        return held if half or "half" not in self.forms else widened(held)
+        narrow = "half" in self.forms or "half_on_gpu" in self.forms
+        return widened(held) if narrow and not half else held
 
     @classmethod
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -211,7 +212,7 @@ def _without_inplace(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def _write_back(func: Any, target: Any, result: Any, forms: tuple[str, ...]) -> Any:
     if isinstance(target, Carrier):
-        target.moments = narrowed(result) if "half" in forms else result
+        target.moments = narrowed(result, forms)
         return target
     if func.__name__.startswith("__i"):  # Python binds the name to what an augmented assignment returns
         return wrap(result, forms)
@@ -222,10 +223,10 @@ def _mean(carrier: Carrier) -> Tensor:
     return carrier.moments.mean
 
 
-def narrowed(held: Any) -> Any:
-    """Variances in bfloat16 beside means in float32, on a GPU: a rounding of 0.2 % on average, no smaller range."""
-    small = held.mean.dtype == torch.float32 and held.mean.device.type in HALF_ON
-    return _variances_in(held, torch.bfloat16) if small else held
+def narrowed(held: Any, forms: tuple[str, ...]) -> Any:
+    """Variances in bfloat16 beside means in float32: a rounding of 0.2 % on average, no smaller range."""
+    wanted = "half" in forms or ("half_on_gpu" in forms and held.mean.is_cuda)
+    return _variances_in(held, torch.bfloat16) if wanted and held.mean.dtype == torch.float32 else held
 
 
 def widened(held: Any) -> Any:
