@@ -114,6 +114,22 @@ def test_onnx_with_full_covariance_names_it(tmp_path: Path) -> None:
     check(session.run(["output_mean", "output_cov"], {"x": x.numpy()}), model, x)
 
 
+@needs_onnx
+def test_an_onnx_file_is_replaced_whole_or_not_at_all(monkeypatch: Any, tmp_path: Path) -> None:
+    def full(self: Any, path: Path) -> None:
+        path.write_bytes(b"half a file")
+        raise OSError("No space left on device")
+
+    path = tmp_path / "model.onnx"
+    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation())
+    bf.export(model, torch.randn(2, 3), path)
+    before = path.read_bytes()
+    monkeypatch.setattr(torch.onnx.ONNXProgram, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        bf.export(model, torch.randn(2, 3), path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
 def test_onnx_without_its_packages_says_what_to_install(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation())

@@ -15,6 +15,7 @@ from bayesify.module import BayesianModule
 from bayesify.module.modes import evaluating
 
 SUFFIXES = (".pt2", ".onnx")
+ONE_FILE = 2**30  # bytes of weights up to which an ONNX file holds them itself
 
 
 class _Flat(nn.Module):
@@ -115,4 +116,7 @@ def _save_onnx(program: Any, path: Path, inputs: list[str], outputs: list[str]) 
             verbose=False,
         )
     assert onnx is not None
-    onnx.save(path)
+    if sum(t.nbytes for t in program.state_dict.values()) < ONE_FILE:
+        write_atomically(path, onnx.save)
+    else:
+        onnx.save(path)  # the weights go to a second file, by the name of the first
