@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import bayesify as bf
-from bayesify.nets.resnetpp import WeightNormLinear
+from bayesify.nets.resnetpp import WeightNormConv2d, WeightNormLinear, resnetpp_cifar
 
 
 def former(layer: nn.Module) -> nn.Module:
@@ -26,6 +26,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "transposed": (lambda: parametrizations.weight_norm(nn.ConvTranspose1d(3, 2, 2)), (2, 3, 3)),
     "former": (lambda: former(nn.Linear(3, 5)), (2, 3)),
     "ResNet++": (lambda: WeightNormLinear(5, 3), (2, 3)),
+    "ResNet++, convolution": (lambda: WeightNormConv2d(3, 5, 1), (2, 3, 2, 2)),
 }
 
 
@@ -84,3 +85,8 @@ def test_it_compiles_whole() -> None:
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     outputs = [compiled(torch.ones(3, 2)) for _ in range(20)]
     assert all(y.isfinite().all() for y in outputs) and not torch.equal(outputs[0], outputs[1])
+
+
+def test_all_layers_of_a_resnetpp_are_dropped() -> None:
+    model = bf.bayesify(resnetpp_cifar(20, 10, width=4), bf.MCDropout())
+    assert len(model.selection.random) == 22  # stem, 18 convolutions of blocks, 2 shortcuts, head

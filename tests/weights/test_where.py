@@ -109,7 +109,10 @@ def test_layers_of_other_libraries_are_known_by_name() -> None:
 
     class Normalizer(nn.Module): ...
 
-    assert [kind_of(m()) for m in (LlamaRMSNorm, Conv1D, Normalizer)] == ["norm", "linear", "other"]
+    class StdConv2d(nn.Module): ...
+
+    known = (LlamaRMSNorm, Conv1D, Normalizer, StdConv2d)
+    assert [kind_of(m()) for m in known] == ["norm", "linear", "other", "conv"]
 
 
 def test_an_example_that_uses_no_parameter() -> None:

@@ -113,19 +113,20 @@ class Member(Assignment):
         return (1,) * weight.dim()
 
 
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+def _transposed(module: nn.Module) -> bool:
+    return kind_of(module) == "conv" and "Transpose" in type(module).__name__
 
 
 def _groups(module: nn.Module) -> int:
     """Groups that split the output axis; a transposed convolution has its inputs in front, one row each."""
-    if kind_of(module) != "conv" or isinstance(module, _TRANSPOSED):
+    if kind_of(module) != "conv" or _transposed(module):
         return 1
-    return module.groups  # type: ignore[return-value]
+    return getattr(module, "groups", 1)
 
 
 def _input_axis(module: nn.Module) -> int:
     """Where a weight keeps its input units: in front for embeddings, transposed convolutions and Conv1D."""
-    in_front = isinstance(module, (*_TRANSPOSED, nn.Embedding, nn.EmbeddingBag))
+    in_front = _transposed(module) or isinstance(module, nn.Embedding | nn.EmbeddingBag)
     return 0 if in_front or type(module).__name__ == "Conv1D" else 1
 
 

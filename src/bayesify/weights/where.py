@@ -131,6 +131,8 @@ def kind_of(module: Any) -> str:
     name = type(module).__name__
     if re.search(r"Norm(\d?d|2D)?$", name):
         return "norm"
+    if re.search(r"Conv(Transpose)?[123]d$", name):
+        return "conv"
     if re.search(r"(Linear|Dense|^Conv1D)$", name):
         return "linear"
     return "other"
