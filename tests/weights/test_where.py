@@ -76,6 +76,24 @@ def test_the_example_run_leaves_no_trace() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
+class TwoStems(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.image, self.table = nn.Conv1d(1, 2, 3), nn.Linear(3, 4)
+        self.joined, self.late = nn.Linear(8, 4), nn.Linear(7, 2)
+
+    def forward(self, image: Tensor, table: Tensor) -> Tensor:
+        seen = torch.cat([self.image(2 * image[:, None] - 1).flatten(1), self.table(table)], 1)
+        return self.late(torch.cat([self.joined(seen), table], 1))
+
+
+def test_all_layers_that_see_an_input_are_input_layers() -> None:
+    """Not those that see an input beside what other layers made of it."""
+    example = (torch.randn(2, 4), torch.randn(2, 3))
+    model = bf.bayesify(TwoStems(), bf.MonteCarloVI(where=where.input), example=example)
+    assert set(model.summary().random) == {"image.weight", "image.bias", "table.weight", "table.bias"}
+
+
 def test_a_dict_of_inputs_is_an_example_too() -> None:
     net = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     model = bf.bayesify(net, bf.MonteCarloVI(where=where.input), example={"src": torch.randn(2, 3, 8)})

@@ -1,4 +1,4 @@
-"""Watch one call of a network: from which layers its prediction comes."""
+"""Watch one call of a network: which layers see its inputs, and from which its prediction comes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,11 +17,13 @@ class Origins(Watch):
 
     layers:  activation -> the layers it comes from with no other layer in between (none for the inputs)
     made:    tensor computed from parameters alone, such as a normalised weight -> their layer
+    stems:   layers that saw the inputs with no other layer in between
     """
 
     def __init__(self, tracked: Mapping[str, Tensor], inputs: Any) -> None:
         super().__init__(tracked)
         self.layers, self.made = WeakTensorKeyDictionary(), WeakTensorKeyDictionary()
+        self.stems: set[str] = set()
         for value in tree_leaves(inputs):
             if isinstance(value, Tensor):
                 self.layers[value] = frozenset()
@@ -30,7 +32,10 @@ class Origins(Watch):
         result = super().__torch_function__(func, types, args, kwargs)
         values = [v for v in flat((*args, *(kwargs or {}).values())) if isinstance(v, Tensor)]
         before = [self.layers[v] for v in values if v in self.layers]
-        own = [layer for v in values if (layer := self._layer_of(v)) is not None][-1:]
+        used = [layer for v in values if (layer := self._layer_of(v)) is not None]
+        own = used[-1:]
+        if before and not any(before):
+            self.stems.update(used[:1])
         written = args[0] if func is Tensor.__setitem__ else result
         for value in flat((written,)):
             if isinstance(value, Tensor) and before:
@@ -60,8 +65,9 @@ def _prediction(output: Any) -> Any:
 
 def execution_order(
     net: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], pick: Callable[[Any], Any] | None = None
-) -> tuple[str, set[str]]:
-    """(first layer used, layers behind the prediction) in one eval-mode call of `net`; modes come back afterwards."""
+) -> tuple[set[str], set[str]]:
+    """(layers that see the inputs, layers behind the prediction) in one eval-mode call of `net`; modes come back
+    afterwards. Where no input can be followed to a layer, the one used first counts."""
     modes = {module: module.training for module in net.modules()}
     watch = Origins(dict(net.named_parameters()), (args, dict(kwargs)))
     net.eval()
@@ -73,4 +79,4 @@ def execution_order(
             module.training = mode
     if not watch.uses:
         raise ValueError("example: running the network on it used none of the network's parameters")
-    return layer_of(watch.uses[0]), watch.behind(output, pick)
+    return watch.stems or {layer_of(watch.uses[0])}, watch.behind(output, pick)

@@ -82,7 +82,7 @@ def _ends(net: nn.Module, where: Where, example: Any) -> tuple[set[str], set[str
         return set(), set(), ""
     if example is not None:
         first, last = execution_order(net, *example)
-        return {first}, last, "by running the example"
+        return first, last, "by running the example"
     layers = [layer_of(name) for name, p in net.named_parameters() if "weight" in name and p.dim() > 1]
     if not layers:
         return set(), set(), "no layer with a weight matrix"

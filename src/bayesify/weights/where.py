@@ -21,7 +21,7 @@ class Candidate:
 
     name: str
     kind: str  # "linear", "conv", "norm", "embedding", "recurrent" or "other"
-    first: bool = False  # belongs to the first parameterized layer in execution order
+    first: bool = False  # belongs to a layer that sees the inputs
     last: bool = False  # belongs to a layer from which the prediction comes with no other in between
 
 
