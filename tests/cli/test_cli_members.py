@@ -26,13 +26,14 @@ def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     assert "accuracy" in succeed(*DIGITS, "--folder", one).stdout
     assert "2 members trained apart and merged" in read(one, "summary.json")["notes"]
+    source = str(Path(bayesify.__file__).parents[1])
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     result = subprocess.run(
         [*launcher, "-m", "bayesify.cli", *DIGITS, "--folder", str(two)],
         capture_output=True,
         text=True,
         timeout=200,
-        env={**os.environ, "PYTHONPATH": str(Path(bayesify.__file__).parents[1]), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("Test after 1 epoch: deep_ensemble on digits") == 1
