@@ -11,7 +11,7 @@ from scipy import special
 from torch import Tensor
 
 import bayesify as bf
-from bayesify.moments.rules.owen import owens_t
+from bayesify.moments.rules.owen import NARROW, WIDE, owens_t
 
 MEANS = torch.tensor([-4.0, -1.0, -0.3, 0.0, 0.2, 1.0, 2.5, 6.0]).double()
 VARS = (1e-6, 1e-3, 0.05, 0.64, 3.0)
@@ -110,6 +110,11 @@ def test_owens_t_equals_scipy() -> None:
     assert abs(owens_t(h, a).numpy() - special.owens_t(h.numpy(), a.numpy())).max() < 1e-10
     part = (h[::40, ::20].clone().requires_grad_(), a[::40, ::20].clone().requires_grad_())
     assert torch.autograd.gradcheck(owens_t, part)
+
+
+def test_compiled_graphs_of_owens_t_can_be_cached() -> None:
+    """A number of numpy in a graph keeps it out: every process would compile a transformer anew, for minutes."""
+    assert {type(number) for pair in (*WIDE, *NARROW) for number in pair} == {float}
 
 
 def test_what_has_no_closed_form_stays_first_order() -> None:

@@ -8,9 +8,9 @@ from torch import Tensor
 
 
 def _quadrature(count: int) -> list[tuple[float, float]]:
-    """Squared places in (0, 1), and weights."""
+    """Squared places in (0, 1), and weights. Numbers of Python: those of numpy keep a graph out of torch's cache."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
-    return list(zip(((nodes + 1) / 2) ** 2, weights / 2, strict=True))
+    return list(zip((((nodes + 1) / 2) ** 2).tolist(), (weights / 2).tolist(), strict=True))
 
 
 WIDE, NARROW = _quadrature(10), _quadrature(6)  # for float64 and float32
