@@ -135,6 +135,19 @@ def test_moments_instead_of_draws() -> None:
         moments.posterior.add_folder("anywhere")
 
 
+def test_moments_of_half_precision_weights() -> None:
+    """Weights 1 + k/128, which bfloat16 holds exactly: the sums must not be rounded to it."""
+    net = nn.Linear(1, 1, bias=False).bfloat16()
+    model = bf.bayesify(net, bf.ThermostatMCMC(keep="moments"), num_data=1)
+    values = 1 + (torch.arange(500) % 32) / 128
+    for value in values:
+        net.weight.data.fill_(value)
+        model.collect()
+    kept = model.posterior.kept
+    assert kept.mean()["weight"].item() == pytest.approx(values.mean().item(), rel=1e-5)
+    assert kept.variance()["weight"].item() == pytest.approx(values.var(correction=0).item(), rel=1e-4)
+
+
 @pytest.mark.parametrize("folder", [False, True])
 @pytest.mark.parametrize("keep", ["draws", "moments"])
 def test_one_file_holds_all_draws(keep: str, folder: bool, tmp_path: Path) -> None:

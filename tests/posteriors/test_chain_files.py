@@ -99,9 +99,38 @@ def test_folders_that_do_not_fit(tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text("{")
     with pytest.raises(ValueError, match="index.json is damaged"):
         model.posterior.add_folder(tmp_path)
+    for text in ('{"format": 1}', "[1, 2]", '{"format": "1"}'):
+        (tmp_path / "index.json").write_text(text)
+        with pytest.raises(ValueError, match="index.json is damaged"):
+            model.posterior.add_folder(tmp_path)
     (tmp_path / "index.json").write_text('{"format": 99}')
     with pytest.raises(ValueError, match="newer bayesify"):
         model.posterior.add_folder(tmp_path)
+
+
+def test_the_folder_of_a_run_and_one_that_is_there_already(tmp_path: Path) -> None:
+    model = in_folder(tmp_path / "draws")
+    with pytest.raises(FileNotFoundError, match="no index.json, but its folder 'draws' has one"):
+        make().posterior.add_folder(tmp_path)
+    with pytest.raises(ValueError, match="are in this chain already: add every folder once"):
+        model.posterior.add_folder(tmp_path / "draws")
+    other = make()
+    other.posterior.add_folder(tmp_path / "draws")
+    with pytest.raises(ValueError, match="in this chain already"):
+        other.posterior.add_folder(tmp_path / "draws" / ".." / "draws")
+    assert (model.posterior.num_draws, other.posterior.num_draws) == (4, 4)
+
+
+def test_a_file_of_another_network_is_named_and_left_out(tmp_path: Path) -> None:
+    in_folder(tmp_path)
+    draw_files.write_tensors(
+        tmp_path / "draw-000-000000004.safetensors", {"0.weight": torch.zeros(2, 2)}, {"draw": 1}
+    )
+    model = make()
+    model.posterior.add_folder(tmp_path)
+    words = r"draw-000-000000004.safetensors is of another network: it differs in 0.weight, .*left out"
+    with pytest.warns(UserWarning, match=words):
+        assert model.predict(DATA[0]).num_draws == 3
 
 
 def test_going_back_to_a_checkpoint_forgets_later_draws(tmp_path: Path) -> None:

@@ -53,20 +53,29 @@ class DrawFolder:
         """{"draws": [[chain, step], …], "shapes": {name: shape}}; an error says what is wrong with it."""
         path = self.path / INDEX
         if not path.is_file():
-            raise FileNotFoundError(f"{self.path} holds no draws: it has no {INDEX}")
+            run = (self.path / "draws" / INDEX).is_file()
+            remedy = ", but its folder 'draws' has one: give that" if run else ""
+            raise FileNotFoundError(f"{self.path} holds no draws: it has no {INDEX}{remedy}")
         try:
             index = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
+            newer = index.get("format", 0) > FORMAT
+            if not newer and not {"draws", "shapes"} <= set(index):
+                raise ValueError("it does not list draws and shapes")
+        except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is damaged ({error})") from None
-        if index.get("format", 0) > FORMAT:
+        if newer:
             raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify to read it")
         return index
 
 
-def read_draw(path: Path) -> dict[str, Tensor] | None:
-    """The draw in a file; None, with a warning that names it, where it is damaged or gone."""
+def read_draw(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor] | None:
+    """The draw in a file; None, with a warning that names it, where it is damaged, gone or not of these shapes."""
     try:
-        return read_tensors(path, read_header(path))
+        draw = read_tensors(path, read_header(path))
+        wrong = [name for name, shape in shapes.items() if name not in draw or draw[name].shape != shape]
+        if wrong:
+            raise ValueError(f"{path} is of another network: it differs in {', '.join(wrong[:5])}")
+        return draw
     except (OSError, ValueError) as error:
         warnings.warn(f"{error}: this draw is left out", stacklevel=3)
         return None

@@ -13,12 +13,13 @@ class RunningMoments(Kept):
 
     A draw of it is normal, N(mean, squares/n), entries independent: the diagonal part of SWAG (Maddox et al.,
     "A Simple Baseline for Bayesian Uncertainty in Deep Learning", NeurIPS 2019).
+    Sums are float32 at least: a mean in half precision stops moving when d/n is below its rounding.
     """
 
     def __init__(self, like: Mapping[str, Tensor]) -> None:
         self.count = 0
-        self.means = {name: torch.zeros_like(w) for name, w in like.items()}
-        self.squares = {name: torch.zeros_like(w) for name, w in like.items()}
+        self.means = {name: torch.zeros_like(w, dtype=_wide(w)) for name, w in like.items()}
+        self.squares = {name: torch.zeros_like(w, dtype=_wide(w)) for name, w in like.items()}
 
     def __len__(self) -> int:
         return self.count
@@ -63,5 +64,11 @@ class RunningMoments(Kept):
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
         self.count = int(tensors["count"])
-        self.means = {name: tensors[f"mean.{name}"].clone() for name in self.means}
-        self.squares = {name: tensors[f"squares.{name}"].clone() for name in self.squares}
+        self.means = {name: tensors[f"mean.{name}"].to(w.dtype, copy=True) for name, w in self.means.items()}
+        self.squares = {
+            name: tensors[f"squares.{name}"].to(w.dtype, copy=True) for name, w in self.squares.items()
+        }
+
+
+def _wide(w: Tensor) -> torch.dtype:
+    return torch.promote_types(w.dtype, torch.float32)

@@ -110,13 +110,20 @@ class StoredDraws(Kept):
             raise ValueError(
                 f"{folder} holds draws of another network: they differ in {', '.join(names[:5])}"
             )
-        first = max((place.chain for place in self.places), default=-1) + 1
+        here = {path.resolve() for path in self.files.values()}
+        if any(source.file(Place(*place)).resolve() in here for place in index["draws"]):
+            raise ValueError(f"the draws in {folder} are in this chain already: add every folder once")
+        first = self.next_chain()
         chains = sorted({chain for chain, _ in index["draws"]})
         for chain, step in index["draws"]:
             place = Place(first + chains.index(chain), step)
             self.places.append(place)
             self.files[place] = source.file(Place(chain, step))
         return len(index["draws"])
+
+    def next_chain(self) -> int:
+        """The first number that no chain has."""
+        return max((place.chain for place in self.places), default=-1) + 1
 
     def tensors(self, whole: bool) -> dict[str, Tensor]:
         places = torch.tensor(self.places, dtype=torch.int64).reshape(-1, 2)
@@ -159,7 +166,7 @@ class StoredDraws(Kept):
     def _one(self, place: Place) -> Weights | None:
         if place in self.memory:
             return self.memory[place]
-        draw = read_draw(self.files[place])
+        draw = read_draw(self.files[place], {name: shape for name, (shape, _) in self.like.items()})
         if draw is None and place in self.places:
             self.places.remove(place)
         return draw
