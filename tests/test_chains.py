@@ -6,6 +6,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
+from bayesify.checks import NonFiniteError
 from bayesify.diagnostics import function_values, rhat
 
 
@@ -59,6 +60,50 @@ def test_one_chain_of_many_is_that_of_the_plain_loop() -> None:
     assert [p.chain for p in many.posterior.kept.places] == [0, 1, 2] * 2
 
 
+def test_further_chains_leave_earlier_draws() -> None:
+    x, y = regression(16)
+    model = make(burn_in=0, every=2, mass=40.0)
+    loader = DataLoader(TensorDataset(x, y), batch_size=16)
+    bf.fit(model, loader, epochs=4, progress=False)
+    before = [draw["weight"] for _, draw in model.posterior.each()]
+    for seed in range(2):
+        bf.sample_chains(model, loader, num_chains=2, epochs=4, seed=seed)
+    assert [p.chain for p in model.posterior.kept.places] == [0, 0, *[1, 2] * 2, *[3, 4] * 2]
+    after = [draw["weight"] for _, draw in model.posterior.each()]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=False))
+
+
+def test_the_loss_is_that_of_the_model() -> None:
+    """The same weight of the prior, and a noise level that is learned: one chain without temperature follows the
+    plain loop, and three from the same weights do too, because the noise level follows their mean."""
+    x, y = regression(16)
+    loader = DataLoader(TensorDataset(x, y), batch_size=8)
+
+    def model() -> bf.BayesianModule:
+        method = bf.ThermostatMCMC(temperature=0.0, burn_in=0, every=5, kl_weight=8.0)
+        net = nn.Linear(2, 1, bias=False)
+        net.weight.data.fill_(0.3)
+        net.reset_parameters = lambda: None  # type: ignore[method-assign]
+        return bf.bayesify(net, method, bf.likelihood("normal", learn_std=True), num_data=16)
+
+    alone, many = model(), model()
+    bf.fit(alone, loader, epochs=5, lr=1e-3, progress=False)
+    bf.sample_chains(many, loader, num_chains=3, epochs=5, lr=1e-3)
+    torch.testing.assert_close(many.net.weight, alone.net.weight)
+    torch.testing.assert_close(many.likelihood.std, alone.likelihood.std)
+    assert many.likelihood.std.item() != 1.0
+
+
+@pytest.mark.parametrize("options", [{"sampler": "sghmc", "noise": 0.0}, {"sampler": "sgld"}])
+def test_divergence_before_the_first_draw(options: dict[str, object]) -> None:
+    """Steps of this size double a weight many times over: no step of the burn-in draws, yet the run stops."""
+    x, y = regression(16)
+    model = make(**options, burn_in=900)
+    loader = DataLoader(TensorDataset(x, y), batch_size=16)
+    with pytest.raises(NonFiniteError, match=r"diverged: .* not finite after \d+ steps.*The 0 earlier draws"):
+        bf.sample_chains(model, loader, num_chains=2, epochs=1000, lr=100.0)
+
+
 def test_what_cannot_be() -> None:
     x, y = regression(8)
     loader = DataLoader(TensorDataset(x, y), batch_size=8)
@@ -68,6 +113,12 @@ def test_what_cannot_be() -> None:
         bf.sample_chains(make(keep="moments"), loader, num_chains=2, epochs=1)
     with pytest.raises(ValueError, match="num_chains=0"):
         bf.sample_chains(make(), loader, num_chains=0, epochs=1)
+    with pytest.raises(ValueError, match="num_chains=2.5 must be a whole number"):
+        bf.sample_chains(make(), loader, num_chains=2.5, epochs=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="epochs=0 must be a whole number of at least 1"):
+        bf.sample_chains(make(), loader, num_chains=2, epochs=0)
+    with pytest.raises(ValueError, match="schedule='cos' does not exist; choose from"):
+        bf.sample_chains(make(), loader, num_chains=2, epochs=1, schedule="cos")
     with pytest.raises(ValueError, match="the loader is empty"):
         bf.sample_chains(make(), [], num_chains=2, epochs=1)
     with pytest.warns(UserWarning, match="batch norm"):

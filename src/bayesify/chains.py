@@ -1,7 +1,7 @@
 """bf.sample_chains: several chains of a small network at once, in one process."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from bayesify.batches import as_arguments, inputs_of, target_of, to_device
-from bayesify.checks import NonFiniteError
+from bayesify.checks import NonFiniteError, check_whole
+from bayesify.engine.schedules import make_schedule
 from bayesify.methods import ThermostatMCMC
 from bayesify.module import BayesianModule
 from bayesify.posteriors import Chain, without_guards
@@ -18,7 +19,6 @@ from bayesify.posteriors.kept import Place
 from bayesify.posteriors.members import reinitialize
 from bayesify.posteriors.stored_draws import StoredDraws
 from bayesify.samplers import SAMPLERS, Sampler
-from bayesify.samplers.schedules import Schedule
 
 
 def sample_chains(
@@ -28,14 +28,15 @@ def sample_chains(
     num_chains: int,
     epochs: int,
     lr: float | None = None,
-    schedule: Schedule | None = None,
+    schedule: str | Callable[..., Any] | None = None,
     seed: int = 0,
 ) -> None:
     """Run `num_chains` chains side by side by vmap, all on the same batches, and put their draws into `model`.
 
     For networks so small that one chain leaves the machine idle. Chain 0 starts from the network as it is, the
-    others from new weights (`reset_parameters` of every layer). Draws are kept at the method's sample times; R-hat
-    of `bf.diagnostics.function_values(model, x)` says whether the chains agree.
+    others from new weights (`reset_parameters` of every layer). Draws are kept at the method's sample times, beside
+    those that the model has; R-hat of `bf.diagnostics.function_values(model, x)` says whether the chains agree.
+    A noise level that is learned (`learn_std`) is one for all chains. `lr` and `schedule` as in `bf.fit`.
     Larger networks: `bf.fit_members` with one chain for every process or group of processes.
 
     >>> bf.sample_chains(model, loader, num_chains=8, epochs=100, lr=1e-2)
@@ -49,6 +50,8 @@ def sample_chains(
         raise TypeError(
             "chains side by side cannot have batch norm, whose statistics vmap does not batch: use bf.fit"
         )
+    check_whole(num_chains, "num_chains", 1)
+    check_whole(epochs, "epochs", 1)
     batches = [*loader]
     if not batches:
         raise ValueError("the loader is empty: nothing to sample from")
@@ -56,19 +59,26 @@ def sample_chains(
         model.num_data = sum(len(target_of(batch)) for batch in batches)
     stacked = _starts(model.net, num_chains, seed)
     sampler = _sampler(model, stacked, method.default_lr(model) if lr is None else lr, seed)
-    scheduler = None if schedule is None else schedule.scheduler(sampler)
-    times = method.sample_times(epochs * len(batches))
-    assert times is not None
+    scheduler = make_schedule(schedule, sampler, epochs * len(batches))
+    due = method.due(epochs * len(batches))
+    assert due is not None
     model.train()
-    step = 0
+    step, first = 0, chain.kept.next_chain()
     for epoch in range(epochs):
         for batch in batches if epoch == 0 else loader:
-            _step(model, stacked, sampler, to_device(batch, next(iter(stacked.values())).device))
+            losses = _losses(model, stacked, to_device(batch, next(iter(stacked.values())).device))
+            if not losses.isfinite().all():
+                _stop(losses, chain.kept, stacked, sampler, step)
+            _step(model, losses, sampler)
             if scheduler is not None:
                 scheduler.step()
             step += 1
-            if times.due(step):
-                _collect(chain.kept, stacked, sampler, step, num_chains)
+            if due(step):
+                _stop(losses, chain.kept, stacked, sampler, step)
+                for index in range(num_chains):
+                    here = {name: p[index].detach() for name, p in stacked.items()}
+                    chain.kept.add(Place(first + index, step), here)
+    _stop(losses, chain.kept, stacked, sampler, step)
     chain.steps += step
     with torch.no_grad():
         for name, p in model.net.named_parameters():
@@ -78,8 +88,6 @@ def sample_chains(
 
 def _starts(net: nn.Module, num_chains: int, seed: int) -> dict[str, nn.Parameter]:
     """Every trainable parameter of all chains: (chains, *shape)."""
-    if num_chains < 1:
-        raise ValueError(f"num_chains={num_chains!r} must be at least 1")
     nets = [net, *(without_guards(copy.deepcopy(net)) for _ in range(num_chains - 1))]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -94,41 +102,55 @@ def _sampler(model: BayesianModule, stacked: dict[str, nn.Parameter], lr: float,
     """The method's sampler over all chains: coordinates do not see each other, so one sampler serves them all."""
     method, chain = model.method, model.posterior
     assert isinstance(method, ThermostatMCMC) and isinstance(chain, Chain) and model.num_data is not None
+    shared = [p for p in model.likelihood.parameters() if p.requires_grad]
     groups: list[dict[str, Any]] = [
         {"params": [p for name, p in stacked.items() if name in chain.slots]},
-        {"params": [p for name, p in stacked.items() if name not in chain.slots], "temperature": 0.0},
+        {
+            "params": [p for name, p in stacked.items() if name not in chain.slots] + shared,
+            "temperature": 0.0,
+        },
     ]
     settings = method.settings(lr, model.num_data)
     used = [group for group in groups if group["params"]]
     return SAMPLERS[method.sampler](used, lr=lr, num_data=model.num_data, seed=seed, **settings)
 
 
-def _step(model: BayesianModule, stacked: dict[str, nn.Parameter], sampler: Sampler, batch: Any) -> None:
+def _losses(model: BayesianModule, stacked: dict[str, nn.Parameter], batch: Any) -> Tensor:
+    """Of every chain: (chains,)."""
     args, kwargs = as_arguments(inputs_of(batch), {})
     target = target_of(batch)
     chain = model.posterior
     assert isinstance(chain, Chain) and model.num_data is not None
-    num_data = model.num_data
+    scale = model.kl_weight / model.num_data
 
     def loss(weights: dict[str, Tensor]) -> Tensor:
         output = model.pick(functional_call(model.net, weights, args, dict(kwargs)))
         nll = model.likelihood.nll(output, target, None, values=False)
-        return nll + chain.energy({name: weights[name] for name in chain.slots}) / num_data
+        return nll + scale * chain.energy({name: weights[name] for name in chain.slots})
 
+    return vmap(loss, randomness="different")(dict(stacked))
+
+
+def _step(model: BayesianModule, losses: Tensor, sampler: Sampler) -> None:
     sampler.zero_grad()
-    vmap(loss, randomness="different")(dict(stacked)).sum().backward()
+    losses.sum().backward()
+    for p in model.likelihood.parameters():
+        if p.grad is not None:
+            p.grad /= len(losses)  # one for all chains: it follows their mean
     sampler.step()
 
 
 @torch.no_grad()
-def _collect(
-    kept: StoredDraws, stacked: dict[str, nn.Parameter], sampler: Sampler, step: int, num_chains: int
+def _stop(
+    losses: Tensor, kept: StoredDraws, stacked: dict[str, nn.Parameter], sampler: Sampler, steps: int
 ) -> None:
+    """Raise where a loss, weight or momentum is not finite."""
     momenta = {
         name: sampler.state[p]["momentum"] for name, p in stacked.items() if "momentum" in sampler.state[p]
     }
     bad = first_not_finite(stacked, momenta)
+    index = int(losses.isfinite().int().argmin())
+    if bad is None and not losses[index].isfinite():
+        bad = f"the loss of chain {index}"
     if bad is not None:
-        raise NonFiniteError(diverged(f"{bad} is not finite", step, stacked, momenta, len(kept)))
-    for index in range(num_chains):
-        kept.add(Place(index, step), {name: p[index] for name, p in stacked.items()})
+        raise NonFiniteError(diverged(f"{bad} is not finite", steps, stacked, momenta, len(kept)))

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,18 @@ def test_fit_keeps_draws_over_the_second_half(name: str) -> None:
     pred = model.predict(torch.randn(5, 2))
     assert pred.num_draws == 10
     assert pred.epistemic.min() > 0
+
+
+def test_no_more_draws_than_asked_for() -> None:
+    """39 steps after the burn-in and 20 draws: every second step would be 19, every step 39."""
+    due = bf.ThermostatMCMC(burn_in=0.5, num_kept=20).due(78)
+    assert due is not None
+    kept = [step for step in range(1, 79) if due(step)]
+    assert len(kept) == 20 and kept[0] == 41 and kept[-1] == 78
+    assert {b - a for a, b in pairwise(kept)} == {1, 2}
+    few = bf.ThermostatMCMC(burn_in=5, num_kept=20).due(8)
+    assert few is not None
+    assert [step for step in range(1, 9) if few(step)] == [6, 7, 8]
 
 
 def test_fit_with_a_sampler_of_ones_own_and_cycles() -> None:
@@ -168,7 +181,13 @@ def test_bad_options() -> None:
         ({"sampler": "hmc"}, "sampler='hmc' does not exist"),
         ({"keep": "all"}, "keep='all' does not exist"),
         ({"draw_dtype": "int8"}, "draw_dtype='int8' does not exist"),
-        ({"num_kept": 0}, "num_kept=0 must be at least 1"),
+        ({"num_kept": 0}, "num_kept=0 must be a whole number of at least 1"),
+        ({"num_kept": 2.5}, "num_kept=2.5 must be a whole number"),
+        ({"burn_in": "half"}, "burn_in='half' must be a number"),
+        ({"integrator": "leap"}, "integrator='leap' does not exist"),
+        ({"sampler": "sgld", "mass": 2.0}, "mass=2.0: sampler='sgld' has no such setting; leave it out"),
+        ({"sampler": "psgld", "integrator": "strang"}, "integrator='strang': sampler='psgld' has no such"),
+        ({"sampler": "sghmc", "thermostat_rate": 2.0}, "thermostat_rate=2.0: sampler='sghmc' has no such"),
         ({"burn_in": 2.5}, "burn_in=2.5 must be a whole number of steps, or a share below 1"),
         ({"every": 0}, "every=0 must be a whole number of at least 1"),
     ]

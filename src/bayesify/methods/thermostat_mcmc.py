@@ -6,13 +6,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from bayesify.checks import check_not_negative, check_whole
 from bayesify.methods.base import Method
 from bayesify.names import lookup
 from bayesify.posteriors.agreement import shared_generator
 from bayesify.posteriors.chain import KEEPS, Chain, Due
 from bayesify.priors import Prior, prior
 from bayesify.samplers import SAMPLERS, Sampler
-from bayesify.samplers.schedules import SampleTimes
+from bayesify.samplers.schedules import EvenTimes, SampleTimes
 from bayesify.weights import Selection, where
 from bayesify.weights.slots import is_sharded
 from bayesify.weights.where import Where
@@ -21,6 +22,7 @@ SGD_RATE = 0.0045  # paper 4 on CIFAR-10: h = 1e-3 and m = 11.1 for 50,000 examp
 MASS_PER_EXAMPLE = 1e-6 / SGD_RATE
 PSGLD_STEP = 0.01  # h P λ of a full batch at curvature 1 per example: the variance is 5 % too large
 WITHOUT_MOMENTUM = ("sgld", "psgld")
+OF_MOMENTUM = ("mass", "noise", "max_speed", "thermostat_rate", "integrator")
 RATE = 1e-3  # κ h²: the thermostat follows within some hundred steps
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -59,7 +61,7 @@ class ThermostatMCMC(Method):
     """
 
     name = "atmc"
-    about = "posterior draws by stochastic-gradient MCMC (ATMC, SGNHT, SGHMC, SGLD)"
+    about = "posterior draws by stochastic-gradient MCMC (ATMC, SGNHT, SGHMC, SGLD, pSGLD)"
 
     where: Where = where.all
     sampler: str = "atmc"
@@ -85,11 +87,23 @@ class ThermostatMCMC(Method):
             lookup(DTYPES, self.draw_dtype, "draw_dtype")
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", prior(self.prior))
-        if self.num_kept < 1:
-            raise ValueError(f"num_kept={self.num_kept!r} must be at least 1")
-        if self.burn_in < 0 or (self.burn_in >= 1 and self.burn_in != int(self.burn_in)):
+        self._check_settings()
+        check_whole(self.num_kept, "num_kept", 1)
+        check_not_negative(self.burn_in, "burn_in")
+        if self.burn_in >= 1 and self.burn_in != int(self.burn_in):
             raise ValueError(f"burn_in={self.burn_in!r} must be a whole number of steps, or a share below 1")
         self.sample_times(1000)
+
+    def _check_settings(self) -> None:
+        """The sampler has every setting that was given. Their values it checks itself."""
+        missing = OF_MOMENTUM if self.sampler in WITHOUT_MOMENTUM else ()
+        for name in missing or ("thermostat_rate",) * (self.sampler == "sghmc"):
+            if getattr(self, name) != getattr(type(self), name):
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r}: sampler={self.sampler!r} has no such setting; leave it out, or "
+                    f"use sampler='atmc'"
+                )
+        lookup(SAMPLERS["atmc"].orders, self.integrator, "integrator")  # type: ignore[attr-defined]
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Chain:
         assert not isinstance(self.prior, str)
@@ -138,16 +152,16 @@ class ThermostatMCMC(Method):
         times = self.sample_times(num_steps)
         return None if times is None else times.due
 
-    def sample_times(self, num_steps: int | None) -> SampleTimes | None:
-        steps = 0 < self.burn_in < 1
-        if num_steps is None and (steps or (self.every is None and self.cycle is None)):
-            return None
-        burn_in = int(self.burn_in * num_steps) if steps and num_steps is not None else int(self.burn_in)
-        every = self.every
-        if every is None and self.cycle is None:
-            assert num_steps is not None
-            every = max(1, (num_steps - burn_in) // self.num_kept)
-        return SampleTimes(burn_in, every, self.cycle, self.part)
+    def sample_times(self, num_steps: int | None) -> SampleTimes | EvenTimes | None:
+        share, evenly = 0 < self.burn_in < 1, self.every is None and self.cycle is None
+        if num_steps is None:
+            return (
+                None if share or evenly else SampleTimes(int(self.burn_in), self.every, self.cycle, self.part)
+            )
+        burn_in = int(self.burn_in * num_steps) if share else int(self.burn_in)
+        if evenly:
+            return EvenTimes(burn_in, num_steps - burn_in, self.num_kept)
+        return SampleTimes(burn_in, self.every, self.cycle, self.part)
 
     def settings(self, lr: float, num_data: int) -> dict[str, Any]:
         settings: dict[str, Any] = {"temperature": self.temperature}

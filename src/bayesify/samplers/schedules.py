@@ -119,6 +119,23 @@ class SampleTimes:
         return left % (self.every or self.cycle) == 0 and left < self.part * self.cycle
 
 
+@dataclass(frozen=True)
+class EvenTimes:
+    """`count` draws spread evenly over the `length` steps after `burn_in`, the last at their end; one after every step
+    where there are not that many."""
+
+    burn_in: int
+    length: int
+    count: int
+
+    def due(self, step: int) -> bool:
+        """Is the state after `step` steps a draw to keep?"""
+        past = step - self.burn_in
+        if past <= 0 or self.length < self.count:
+            return past > 0
+        return past * self.count // self.length > (past - 1) * self.count // self.length
+
+
 def _check(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name}={value!r} must be a whole number of at least 1 (steps)")
