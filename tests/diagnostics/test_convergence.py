@@ -68,6 +68,11 @@ def test_too_few_draws() -> None:
         rhat(torch.zeros(2, 3))
 
 
+def test_draws_that_are_all_the_same_or_no_numbers_say_nothing() -> None:
+    for value in (1.0, math.nan):
+        assert rhat(torch.full((2, 10), value)).isnan() and ess(torch.full((2, 10), value)).isnan()
+
+
 def test_function_values_of_stored_draws() -> None:
     net = nn.Linear(2, 3)
     method = bf.ThermostatMCMC(burn_in=0, every=1)

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.diagnostics import Monitor, Row, verdict
-from bayesify.diagnostics.plot import plot
-from bayesify.samplers import ATMC, SGHMC, SGLD
+from bayesify.diagnostics import Monitor, Row, plot, verdict
+from bayesify.samplers import ATMC, SGHMC, SGLD, SGNHT
 
 
 def watched(cls: Any, gradient_noise: float, steps: int = 2500, **settings: Any) -> Monitor:
@@ -78,6 +77,7 @@ def test_words() -> None:
     assert "gradient noise alone is more than D" in verdict([row(thermostat=2.0, predicted=2.0)])[0]
     assert "the chains do not agree (R-hat 1.30" in verdict([row()], rhat=1.3)[0]
     assert "worth 3 independent ones" in verdict([row()], ess=3.0)[0]
+    assert verdict([row()], rhat=math.nan)[0].startswith("R-hat is not a number")
     assert "worth 4 independent values" in verdict([row()], loss_ess=4.0)[0]
     assert verdict([row(kinetic=1.1, kinetic_error=0.2)])[0].startswith("nothing")  # within its error
 
@@ -88,6 +88,21 @@ def test_nothing_yet_and_bad_numbers() -> None:
         Monitor(sampler).rows()
     with pytest.raises(ValueError, match="every=1"):
         Monitor(sampler, every=1)
+    with pytest.raises(TypeError, match="sampler=Adam must be one of bf.samplers"):
+        Monitor(torch.optim.Adam([nn.Parameter(torch.ones(2))]))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="at temperature 0 the sampler optimises"):
+        watched(SGLD, 0.0, steps=700, temperature=0.0).rows()
+
+
+def test_parameters_without_a_model_have_names_of_their_own() -> None:
+    thetas = [nn.Parameter(torch.ones(2)) for _ in range(3)]
+    sampler = SGLD(thetas, lr=0.1, num_data=1)
+    monitor = Monitor(sampler)
+    for _ in range(100):
+        for theta in thetas:
+            theta.grad = theta.detach().clone()
+        sampler.step()
+    assert [row.name for row in monitor.rows()] == ["parameter 0", "parameter 1", "parameter 2"]
 
 
 class Told(nn.Module):
@@ -163,3 +178,18 @@ def test_plot(tmp_path: Path) -> None:
     assert (tmp_path / "monitor.png").stat().st_size > 5000
     plot(told(torch.randn(200), 5), tmp_path / "losses.png")
     assert (tmp_path / "losses.png").stat().st_size > 5000
+
+
+def test_plots_hold_only_what_the_sampler_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Titles, and the steps of the sampler also where the monitor came late."""
+    figures: list[Any] = []
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, path: figures.append(figure))
+    for monitor in (watched(ATMC, 1.0, 700, noise=1.0), watched(SGNHT, 1.0, 700, noise=0.0)):
+        plot(monitor, tmp_path)
+    plot(told(torch.randn(200), 5), tmp_path)
+    titles = [[axes.get_title() for axes in figure.axes] for figure in figures]
+    temperature, loss = "kinetic temperature", "autocorrelation of the loss"
+    assert titles == [[temperature, "thermostat ξ / D"], [temperature], [loss]]
+    assert list(figures[0].axes[0].lines[0].get_xdata())[:2] == [505, 510]
+    with pytest.raises(RuntimeError, match="nothing to draw yet"):
+        plot(Monitor(SGLD([nn.Parameter(torch.ones(2))], lr=0.1, num_data=1)), tmp_path)

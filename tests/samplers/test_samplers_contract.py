@@ -1,6 +1,7 @@
 """What every registered sampler keeps: a new one is tested by being registered."""
 
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -175,6 +176,8 @@ def test_bad_numbers() -> None:
         (SGLD, {"num_data": 0}, "num_data=0"),
         (SGLD, {"lr": -1}, "lr=-1"),
         (SGLD, {"temperature": -1}, "temperature=-1"),
+        (SGLD, {"lr": math.inf}, "lr=inf must not be negative, and finite"),
+        (ATMC, {"mass": math.nan}, "mass=nan must be positive, and finite"),
         (ATMC, {"mass": 0}, "mass=0 must be positive"),
         (ATMC, {"noise": -1}, "noise=-1 must not be negative"),
         (ATMC, {"max_speed": 0}, "max_speed=0 must be positive"),
@@ -190,8 +193,35 @@ def test_bad_numbers() -> None:
     for cls, settings, message in cases:
         with pytest.raises(ValueError, match=message):
             cls([theta], **{"lr": 0.1, "num_data": 5, **settings})
+    with pytest.raises(TypeError, match="lr='0.1' must be a number"):
+        SGLD([theta], lr="0.1", num_data=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="mass=None must be a number"):
+        ATMC([theta], lr=0.1, num_data=5, mass=None)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="real floating-point"):
         SGLD([torch.ones(2, dtype=torch.int64)], lr=0.1, num_data=5)
+
+
+def test_sparse_gradients_are_refused() -> None:
+    table = nn.Embedding(5, 2, sparse=True)
+    sampler = SGLD(table.parameters(), lr=0.1, num_data=5)
+    table(torch.tensor([1])).sum().backward()
+    with pytest.raises(RuntimeError, match="does not take sparse gradients.*sparse=False"):
+        sampler.step()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a device that is not there")
+def test_a_chain_from_a_device_that_is_not_here_goes_on() -> None:
+    theta = nn.Parameter(torch.ones(2))
+    sampler = ATMC([theta], lr=0.1, num_data=5)
+    chain(3, sampler, [theta])
+    state = sampler.state_dict()
+    state["generators"] = {"cuda:0": state["generators"]["cpu"]}
+    momentum = sampler.state[theta]["momentum"].clone()
+    again = ATMC([theta], lr=0.1, num_data=5)
+    with pytest.warns(UserWarning, match="noise on cuda:0, which is not here"):
+        again.load_state_dict(state)
+    assert again.steps == 3 and torch.equal(again.state[theta]["momentum"], momentum)
+    chain(1, again, [theta])
 
 
 def test_a_chain_does_not_go_on_with_other_data_or_another_network() -> None:

@@ -5,6 +5,7 @@ from bayesify.diagnostics.convergence import autocorrelation, ess, function_valu
 from bayesify.diagnostics.curvature import kappa
 from bayesify.diagnostics.monitor import Monitor, Row
 from bayesify.diagnostics.phase_transition import PhaseRecorder, PhaseTransition
+from bayesify.diagnostics.plot import plot
 from bayesify.diagnostics.sampler_record import SamplerRecorder
 from bayesify.diagnostics.short_run import tune
 from bayesify.diagnostics.tuning import Suggestion, suggest
@@ -24,6 +25,7 @@ __all__ = [
     "kappa",
     "log_alpha",
     "phase_figures",
+    "plot",
     "rhat",
     "suggest",
     "tune",

@@ -25,6 +25,7 @@ def autocorrelation(series: Tensor) -> Tensor:
 
 def rhat(draws: Tensor) -> Tensor:
     """Split R-hat: (chains, draws, ...) -> (...). 1 where the halves of all chains agree; above 1.01 they do not yet.
+    NaN where the draws are all the same.
 
     R̂ = √(var⁺ / W), var⁺ = (n − 1)/n W + B/n, over the 2 · chains halves of n draws.
     """
@@ -39,6 +40,7 @@ def ess(draws: Tensor) -> Tensor:
     """Effective sample size of the mean: (chains, draws, ...) -> (...).
 
     τ = −1 + 2 Σ_k P_k with P_k = ρ_{2k} + ρ_{2k+1}, cut off where P_k < 0 and made monotone (Geyer); ESS = all / τ.
+    NaN where the draws are all the same, or hold NaN.
     ρ_t = 1 − (W − mean_m s_m² ρ_{t,m}) / var⁺ over split chains m.
     """
     halves = _halves(draws).movedim(1, -1)  # (halves, ..., n)
@@ -54,7 +56,8 @@ def ess(draws: Tensor) -> Tensor:
     monotone = torch.where(positive, pairs, 0).cummin(-1).values.clamp_min(0)
     time = -1 + 2 * monotone.sum(-1)
     everything = torch.tensor(float(count * n), dtype=torch.float64)
-    return everything / time.clamp_min(1 / everything.log10())
+    size = everything / time.clamp_min(1 / everything.log10())
+    return torch.where(total > 0, size, torch.nan)
 
 
 def function_values(model: Any, x: Any) -> Tensor:

@@ -63,9 +63,16 @@ class Monitor:
     def __init__(self, sampler: Sampler, model: nn.Module | None = None, every: int = 10) -> None:
         if every < 2:
             raise ValueError(f"every={every!r} must be at least 2: two successive gradients make one look")
+        if not isinstance(sampler, Sampler):
+            raise TypeError(
+                f"sampler={type(sampler).__name__} must be one of bf.samplers: nothing else has a temperature"
+            )
         self.sampler = sampler
         self.every = every
-        self.names = {} if model is None else {id(p): name for name, p in model.named_parameters()}
+        everything = [p for group in sampler.param_groups for p in group["params"]]
+        self.names = {id(p): f"parameter {index}" for index, p in enumerate(everything)}
+        if model is not None:
+            self.names |= {id(p): name for name, p in model.named_parameters()}
         self.series: dict[Any, Series] = {}
         self.steps: list[int] = []  # of the sampler, at each look
         self.losses = Losses(model, every)
@@ -118,6 +125,8 @@ class Monitor:
             for p in group["params"]:
                 if p in self.series and len(self.series[p].virial) >= 8:
                     found.append(self._row(p, group))
+        if not found and all(group["temperature"] == 0 for group in self.sampler.param_groups):
+            raise RuntimeError("nothing to report: at temperature 0 the sampler optimises and does not draw")
         if not found:
             raise RuntimeError(f"nothing to report yet: take at least {9 * self.every} steps")
         return found
@@ -132,7 +141,7 @@ class Monitor:
         variance, _ = _mean(series.gradient_variance)
         mass = group.get("mass", math.nan)
         return Row(
-            self.names.get(id(p), f"parameter {len(self.series)}"),
+            self.names.get(id(p), "a parameter added later"),
             kinetic_mean / temperature,
             kinetic_error / temperature,
             (virial_mean - centre) / temperature,

@@ -5,36 +5,53 @@ from typing import Any
 
 
 def plot(monitor: Any, path: str | Path) -> None:
-    """Kinetic temperature and thermostat (as a share of D) of every parameter against the step, and the
-    autocorrelation of the loss where it was seen; written to `path`."""
+    """Kinetic temperature and thermostat (as a share of D) of every parameter against the step, where the sampler has
+    them, and the autocorrelation of the loss where it was seen; written to `path`.
+
+    >>> bf.diagnostics.plot(monitor, "chain.png")
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(f"diagnostics.plot needs {error.name}: pip install 'bayesify[all]'") from None
-    heard = len(monitor.losses.settled()) >= 4
-    figure = Figure(figsize=(13.5 if heard else 9, 3.5), layout="constrained")
-    hot, slow, *rest = figure.subplots(1, 3 if heard else 2)
+    kinetic, thermostats = _curves(monitor)
+    rho = monitor.losses.autocorrelation() if len(monitor.losses.settled()) >= 4 else None
+    panels = [bool(kinetic), bool(thermostats), rho is not None]
+    if not any(panels):
+        raise RuntimeError(f"nothing to draw yet: take at least {9 * monitor.every} steps")
+    figure = Figure(figsize=(4.5 * sum(panels), 3.5), layout="constrained")
+    rest = list(figure.subplots(1, sum(panels), squeeze=False)[0])
+    for title, curves in (("kinetic temperature", kinetic), ("thermostat ξ / D", thermostats)):
+        if not curves:
+            continue
+        axes = rest.pop(0)
+        for name, values in curves:
+            axes.plot(monitor.steps[-len(values) :], values, linewidth=0.8, label=name)
+        axes.set(title=title, xlabel="step")
+        if curves is kinetic:
+            axes.axhline(1.0, color="black", linestyle=":")
+        if len(curves) <= 8 and (curves is thermostats or not thermostats):
+            axes.legend(fontsize="x-small")
+    if rho is not None:
+        rho = rho[: max(2, len(rho) // 4)]  # beyond it there is little but noise
+        axes = rest.pop()
+        axes.bar([monitor.every * lag for lag in range(len(rho))], rho.tolist(), width=0.8 * monitor.every)
+        axes.axhline(0.0, color="black", linewidth=0.8)
+        axes.set(title="autocorrelation of the loss", xlabel="steps apart")
+    figure.savefig(path)
+
+
+def _curves(monitor: Any) -> tuple[list[tuple[str, list[float]]], list[tuple[str, list[float]]]]:
+    """Kinetic temperature / T and ξ / D of every parameter by its name; none where the sampler has none, or D = 0."""
+    kinetic, thermostats = [], []
     for group in monitor.sampler.param_groups:
         for p in group["params"]:
             series = monitor.series.get(p)
             if series is None:
                 continue
             name = monitor.names.get(id(p))
-            for axes, values, scale in (
-                (hot, series.kinetic, group["temperature"]),
-                (slow, series.thermostat, group.get("noise", 1.0)),
-            ):
-                steps = [monitor.every * (i + 1) for i in range(len(values))]
-                axes.plot(steps, [v / scale for v in values], linewidth=0.8, label=name)
-    hot.axhline(1.0, color="black", linestyle=":")
-    hot.set(title="kinetic temperature", xlabel="step")
-    slow.set(title="thermostat ξ / D", xlabel="step")
-    if monitor.names and len(monitor.series) <= 8:
-        slow.legend(fontsize="x-small")
-    for axes in rest:
-        rho = monitor.losses.autocorrelation()
-        rho = rho[: max(2, len(rho) // 4)]  # beyond it there is little but noise
-        axes.bar([monitor.every * lag for lag in range(len(rho))], rho.tolist(), width=0.8 * monitor.every)
-        axes.axhline(0.0, color="black", linewidth=0.8)
-        axes.set(title="autocorrelation of the loss", xlabel="steps apart")
-    figure.savefig(path)
+            if series.kinetic:
+                kinetic.append((name, [value / group["temperature"] for value in series.kinetic]))
+            if series.thermostat and group["noise"]:
+                thermostats.append((name, [value / group["noise"] for value in series.thermostat]))
+    return kinetic, thermostats

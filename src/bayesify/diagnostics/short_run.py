@@ -45,6 +45,10 @@ def tune(
             f"tune() finds a mass, and sampler={model.method.sampler!r} has none: its step size is what "
             f"bf.diagnostics.suggest(model, x, y) gives"
         )
+    if model.method.temperature == 0:
+        raise ValueError(
+            "tune() looks at a chain, and at temperature=0 there is none: give a temperature above 0"
+        )
     if num_steps < 2:
         raise ValueError(f"num_steps={num_steps!r} must be at least 2: gradients of two steps are compared")
     trial = copy.deepcopy(model).train()
@@ -117,7 +121,7 @@ def _conclude(start: Suggestion, end: Suggestion, run: _Run, num_steps: int) -> 
     assert start.mass is not None and end.mass is not None
     h, curved = start.lr, max(start.mass, end.mass)
     name, variance = run.noisiest()
-    quiet = h**2 * variance / (2 * -math.log(DECAY) * max(run.temperature, 1e-30))
+    quiet = h**2 * variance / (2 * -math.log(DECAY) * run.temperature)
     mass = max(curved, quiet)
     noise = start.noise
     usual = math.sqrt(sum(run.squares) / num_steps)
@@ -127,7 +131,7 @@ def _conclude(start: Suggestion, end: Suggestion, run: _Run, num_steps: int) -> 
     reasons = [
         f"mass: curvature asks for {curved:.3g} ({start.mass:.3g} before and {end.mass:.3g} after {num_steps} "
         f"steps; √(λ/m) · lr ≤ 0.3), gradient noise for {quiet:.3g} ({name} is the noisiest: with mass {mass:.3g} its "
-        f"thermostat stands at {h * variance / (2 * mass * max(run.temperature, 1e-30)):.3g}, D is {noise:.3g})",
+        f"thermostat stands at {h * variance / (2 * mass * run.temperature):.3g}, D is {noise:.3g})",
         f"updates of a step in the run: {usual:.2g} root mean square, {run.largest:.2g} at most; with this mass the "
         f"temperature alone moves weights by {thermal * shift:.2g}",
         f"a step is like SGD with learning rate {h**2 * run.num_data / mass:.2g} and momentum {DECAY}; the loss went "

@@ -10,6 +10,7 @@ from torch import Tensor
 from bayesify.batches import beside
 from bayesify.methods import ThermostatMCMC
 from bayesify.methods.thermostat_mcmc import WITHOUT_MOMENTUM
+from bayesify.samplers.base import check_number
 
 STABLE = 0.3  # √(λ/m) h above it is read by the thermostat as gradient noise
 DECAY = 0.9
@@ -52,6 +53,7 @@ def suggest(
     """
     if model.num_data is None:
         raise ValueError("num_data is missing: give bayesify(..., num_data=len(train_set))")
+    check_number("lr", lr, above=True)
     x, y = beside(model, (x, y))
     curvature = _largest_curvature(model, x, y, iterations, seed)
     if isinstance(model.method, ThermostatMCMC) and model.method.sampler in WITHOUT_MOMENTUM:

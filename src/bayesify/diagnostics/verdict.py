@@ -87,6 +87,11 @@ def _thermostat(rows: Sequence[Any], drift: float) -> list[str]:
 
 def _convergence(rhat: float | None, ess: float | None, loss_ess: float | None) -> list[str]:
     found = []
+    if rhat is not None and math.isnan(rhat):
+        found.append(
+            "R-hat is not a number: the outputs hold NaN, or are the same in all draws; a chain that does not move "
+            "needs larger steps"
+        )
     if rhat is not None and rhat > 1.05:
         found.append(
             f"the chains do not agree (R-hat {rhat:.2f} of the outputs, should be below 1.05): run longer"

@@ -1,6 +1,9 @@
 """The face of every sampler: a torch optimiser whose steps draw from the posterior."""
 
+import math
+import warnings
 from abc import ABC, abstractmethod
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -52,8 +55,7 @@ class Sampler(Optimizer, ABC):
     def check(self, group: Group) -> None:
         """Raise for settings of a group that cannot be right."""
         for name in ("lr", "temperature"):
-            if not group[name] >= 0:
-                raise ValueError(f"{name}={group[name]!r} must not be negative")
+            check_number(name, group[name])
 
     def fill(self, group: Group) -> None:
         """Settings left at None get their values, which then stay while the step size changes."""
@@ -83,7 +85,13 @@ class Sampler(Optimizer, ABC):
                 loss = closure()
         given = None if noise is None else iter(noise)
         for group in self.param_groups:
-            for parameters in same_kind([p for p in group["params"] if p.grad is not None]):
+            moved = [p for p in group["params"] if p.grad is not None]
+            if any(p.grad.is_sparse for p in moved):
+                raise RuntimeError(
+                    f"{type(self).__name__} does not take sparse gradients: every weight moves, by its noise. Make "
+                    f"the layer with sparse=False"
+                )
+            for parameters in same_kind(moved):
                 bucket = self.bucket(parameters)
                 mine = None if given is None else [next(given) for _ in parameters]
                 self.advance(bucket, group, mine)
@@ -195,7 +203,14 @@ class Sampler(Optimizer, ABC):
         self.counters = {}
         self.generators = {}
         for key, state in generators.items():
-            self.generators[key] = Generator(torch.device(key))
+            try:
+                self.generators[key] = Generator(torch.device(key))
+            except RuntimeError:
+                warnings.warn(
+                    f"the stored chain drew its noise on {key}, which is not here: it goes on with other noise",
+                    stacklevel=2,
+                )
+                continue
             self.generators[key].set_state(state.cpu())
 
     @staticmethod
@@ -208,6 +223,14 @@ class Sampler(Optimizer, ABC):
                         f"the stored {name} of parameter {index} is {tuple(value.shape)}, "
                         f"the parameter is {mine}: this state belongs to another network"
                     )
+
+
+def check_number(name: str, value: Any, above: bool = False) -> None:
+    """A setting of a group must be finite and not negative, or above 0."""
+    if isinstance(value, bool) or not isinstance(value, Real | Tensor):
+        raise TypeError(f"{name}={value!r} must be a number")
+    if not 0 <= float(value) < math.inf or (above and value == 0):
+        raise ValueError(f"{name}={value!r} must {'be positive' if above else 'not be negative'}, and finite")
 
 
 def capturing() -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bayesify.names import lookup
-from bayesify.samplers.base import Group, Sampler, States
+from bayesify.samplers.base import Group, Sampler, States, check_number
 from bayesify.samplers.bucket import Bucket
 from bayesify.samplers.fused import available, fused_step
 from bayesify.samplers.kinetic import Number, kinetic
@@ -72,12 +72,11 @@ class MomentumSampler(Sampler):
 
     def check(self, group: Group) -> None:
         super().check(group)
-        for name in ("mass", "max_speed"):
-            if group[name] is not None and not group[name] > 0:
-                raise ValueError(f"{name}={group[name]!r} must be positive")
-        for name in ("noise", "thermostat_rate"):
-            if group[name] is not None and not group[name] >= 0:
-                raise ValueError(f"{name}={group[name]!r} must not be negative")
+        check_number("mass", group["mass"], above=True)
+        check_number("thermostat_rate", group["thermostat_rate"])
+        for name in ("noise", "max_speed"):
+            if group[name] is not None:
+                check_number(name, group[name], above=name == "max_speed")
 
     def fill(self, group: Group) -> None:
         if group["noise"] is None:

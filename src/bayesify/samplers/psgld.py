@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bayesify.samplers.base import Group, Sampler, States
+from bayesify.samplers.base import Group, Sampler, States, check_number
 
 
 class PSGLD(Sampler):
@@ -45,8 +45,7 @@ class PSGLD(Sampler):
         super().check(group)
         if not 0 <= group["decay"] < 1:
             raise ValueError(f"decay={group['decay']!r} must lie in [0, 1)")
-        if not group["eps"] > 0:
-            raise ValueError(f"eps={group['eps']!r} must be positive")
+        check_number("eps", group["eps"], above=True)
 
     def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
         h, temperature, decay = group["lr"], group["temperature"], group["decay"]
