@@ -94,6 +94,13 @@ def test_nothing_yet_and_bad_numbers() -> None:
         watched(SGLD, 0.0, steps=700, temperature=0.0).rows()
 
 
+def test_the_prediction_is_of_the_step_sizes_there_were() -> None:
+    """A schedule may end at a step of 0: E ξ = h Var G / 2m was predicted with those before it."""
+    monitor = watched(ATMC, 1.0, steps=1000, noise=1.0)
+    monitor.sampler.param_groups[0]["lr"] = 0.0
+    assert monitor.rows()[0].predicted == pytest.approx(0.5, rel=0.05)
+
+
 def test_parameters_without_a_model_have_names_of_their_own() -> None:
     thetas = [nn.Parameter(torch.ones(2)) for _ in range(3)]
     sampler = SGLD(thetas, lr=0.1, num_data=1)

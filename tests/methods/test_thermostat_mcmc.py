@@ -184,6 +184,8 @@ def test_bad_options() -> None:
         ({"num_kept": 0}, "num_kept=0 must be a whole number of at least 1"),
         ({"num_kept": 2.5}, "num_kept=2.5 must be a whole number"),
         ({"burn_in": "half"}, "burn_in='half' must be a number"),
+        ({"mass": -1.0}, "mass=-1.0 must be positive"),
+        ({"temperature": -1.0}, "temperature=-1.0 must not be negative"),
         ({"integrator": "leap"}, "integrator='leap' does not exist"),
         ({"sampler": "sgld", "mass": 2.0}, "mass=2.0: sampler='sgld' has no such setting; leave it out"),
         ({"sampler": "psgld", "integrator": "strang"}, "integrator='strang': sampler='psgld' has no such"),

@@ -5,6 +5,7 @@ import torch
 from test_chain import DATA, make, make_net, sample
 
 import bayesify as bf
+from bayesify.prediction import shares
 
 
 def test_no_draw_before_the_first() -> None:
@@ -52,3 +53,16 @@ def test_validation_before_the_first_draw_is_silent(keep: str) -> None:
     bf.fit(model, loader, loader, epochs=2, lr=1e-3, accelerator="cpu", progress=False)
     with pytest.warns(UserWarning, match="no draws yet, after 4 steps"):
         model.predict(DATA[0])
+
+
+def test_the_number_of_passes_is_that_of_the_draws_there_are() -> None:
+    stored, moments = make(burn_in=0, every=1), make(burn_in=0, every=1, keep="moments")
+    assert shares(stored, 20) == shares(moments, 20) == (1, 1)
+    for model in (stored, moments):
+        sample(model, 3)
+    assert (shares(stored, 20), shares(stored, 2), shares(moments, 20)) == ((1, 3), (1, 2), (1, 20))
+    method = bf.DeepEnsemble(bf.ThermostatMCMC(burn_in=0, every=1), num_members=2)
+    several = bf.bayesify(make_net(), method, num_data=32)
+    sample(several, 3)
+    assert shares(several, 20) == (2, 3)
+    assert several.predict(DATA[0], num_draws=20).num_draws == 6

@@ -83,6 +83,20 @@ def test_groups_have_settings_of_their_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
+def test_a_group_that_comes_later_starts_as_a_new_sampler(name: str) -> None:
+    early, late, fresh = (nn.Parameter(torch.ones(4)) for _ in range(3))
+    sampler, alone = make(name, [early]), make(name, [fresh])
+    chain(50, sampler, [early])
+    sampler.add_param_group({"params": [late]})
+    noise = torch.randn(4, generator=torch.Generator().manual_seed(0))
+    for theta in (early, late, fresh):
+        theta.grad = theta.detach() / 3
+    sampler.step(noise=[noise, noise])
+    alone.step(noise=[noise])
+    torch.testing.assert_close(late, fresh)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
 def test_gradients_that_come_and_go(name: str) -> None:
     """A parameter whose gradient is missing for a while keeps its state and goes on."""
     theta = parameters()

@@ -66,9 +66,10 @@ def evaluate(
     from bayesify.cli.record import write_json, write_rows
     from bayesify.cli.run import Run, split_of
     from bayesify.cli.settings import from_assignments
-    from bayesify.cli.terminal import metrics_table, note, output
+    from bayesify.cli.terminal import counted, metrics_table, note, output
     from bayesify.cli.units import OriginalTargets, OriginalUnits
     from bayesify.cli.units import evaluate as measure
+    from bayesify.prediction import shares
     from bayesify.prediction_files import write_predictions
 
     trained, weights = Run.at(run), "best" if best else "last"
@@ -103,7 +104,8 @@ def evaluate(
     loader = trained.loader(split_of(ds, split), batch_size, place)
     metrics = measure(model, loader, trained.normalisation, num_draws, num_bins)
     facts = {"run": str(run), "weights": weights, "data": ds.name, "split": split, "num_draws": num_draws}
-    caption = f"{run}, {weights} model, {num_draws} draws"
+    members, each = shares(model, num_draws)
+    caption = f"{run}, {weights} model, {counted(members * each, 'draw')}"
     output().print(metrics_table(f"{ds.name}, {split} part", metrics, caption))
     if predictions is not None:
         from torch import Generator

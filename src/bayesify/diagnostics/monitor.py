@@ -37,7 +37,7 @@ class Series:
         self.kinetic: list[float] = []
         self.virial: list[float] = []  # mean of (θ − θ₀) G
         self.thermostat: list[float] = []
-        self.gradient_variance: list[float] = []
+        self.gradient_noise: list[float] = []  # h Var G, with the h of that step
 
 
 class Monitor:
@@ -110,7 +110,8 @@ class Monitor:
         series.pulled += gradient
         series.virial.append((moved * gradient).mean().item())
         if series.before is not None:
-            series.gradient_variance.append((gradient - series.before).square().mean().item() / 2)
+            variance = (gradient - series.before).square().mean().item() / 2
+            series.gradient_noise.append(float(group["lr"]) * variance)
         if "momentum" in state:
             momentum, mass = state["momentum"], group["mass"]
             speed = kinetic(group["max_speed"]).velocity(momentum, mass)
@@ -138,7 +139,7 @@ class Monitor:
         kinetic_mean, kinetic_error = _mean(series.kinetic)
         virial_mean, virial_error = _mean(series.virial, whole=True)
         thermostat, _ = _mean(series.thermostat)
-        variance, _ = _mean(series.gradient_variance)
+        noise, _ = _mean(series.gradient_noise)
         mass = group.get("mass", math.nan)
         return Row(
             self.names.get(id(p), "a parameter added later"),
@@ -147,7 +148,7 @@ class Monitor:
             (virial_mean - centre) / temperature,
             virial_error / temperature,
             thermostat,
-            group["lr"] * variance / (2 * mass * temperature),
+            noise / (2 * mass * temperature),
             group.get("noise", math.nan),
         )
 

@@ -75,8 +75,8 @@ def _scaled(series: Any, group: dict[str, Any]) -> dict[str, list[float]]:
     found = {"kinetic": [value / temperature for value in series.kinetic]} if series.kinetic else {}
     if series.thermostat and noise:
         found["thermostat"] = [value / noise for value in series.thermostat]
-        scale = group["lr"] / (2 * group["mass"] * temperature * noise)
-        found["predicted"] = [scale * value for value in series.gradient_variance]
+        scale = 1 / (2 * group["mass"] * temperature * noise)
+        found["predicted"] = [scale * value for value in series.gradient_noise]
     return found
 
 

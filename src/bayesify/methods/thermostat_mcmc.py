@@ -13,6 +13,7 @@ from bayesify.posteriors.agreement import shared_generator
 from bayesify.posteriors.chain import KEEPS, Chain, Due
 from bayesify.priors import Prior, prior
 from bayesify.samplers import SAMPLERS, Sampler
+from bayesify.samplers.base import check_number
 from bayesify.samplers.schedules import EvenTimes, SampleTimes
 from bayesify.weights import Selection, where
 from bayesify.weights.slots import is_sharded
@@ -95,7 +96,7 @@ class ThermostatMCMC(Method):
         self.sample_times(1000)
 
     def _check_settings(self) -> None:
-        """The sampler has every setting that was given. Their values it checks itself."""
+        """The sampler has every setting that was given, and they are numbers in their range."""
         missing = OF_MOMENTUM if self.sampler in WITHOUT_MOMENTUM else ()
         for name in missing or ("thermostat_rate",) * (self.sampler == "sghmc"):
             if getattr(self, name) != getattr(type(self), name):
@@ -103,6 +104,10 @@ class ThermostatMCMC(Method):
                     f"{name}={getattr(self, name)!r}: sampler={self.sampler!r} has no such setting; leave it out, or "
                     f"use sampler='atmc'"
                 )
+        check_number("temperature", self.temperature)
+        for name in ("mass", "noise", "max_speed", "thermostat_rate"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), above=name in ("mass", "max_speed"))
         lookup(SAMPLERS["atmc"].orders, self.integrator, "integrator")  # type: ignore[attr-defined]
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Chain:

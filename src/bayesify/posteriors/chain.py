@@ -72,6 +72,11 @@ class Chain(Posterior):
         kl_terms.append(kl)
         return output
 
+    def num_passes(self, num_draws: int) -> int:
+        """One where nothing is kept yet, and not more than the stored draws."""
+        most = num_draws if len(self.kept) and not isinstance(self.kept, StoredDraws) else len(self.kept)
+        return min(num_draws, max(most, 1))
+
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return self._fitting(self.kept.draw(n, generator))
 

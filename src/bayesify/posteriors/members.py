@@ -52,7 +52,7 @@ class Members(Posterior):
             return self._of(member).run(self.nets(net)[member], call, kl_terms=kl_terms)
 
     def num_passes(self, num_draws: int) -> int:
-        return self._of(0).num_passes(num_draws)
+        return max(self._of(member).num_passes(num_draws) for member in range(len(self.posteriors)))
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return self._of(member).draw(0, n, generator)

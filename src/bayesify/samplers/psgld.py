@@ -47,10 +47,13 @@ class PSGLD(Sampler):
             raise ValueError(f"decay={group['decay']!r} must lie in [0, 1)")
         check_number("eps", group["eps"], above=True)
 
+    def fill(self, group: Group) -> None:
+        group.setdefault("first", self.steps)  # of a group that came later, t counts from there
+
     def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
         h, temperature, decay = group["lr"], group["temperature"], group["decay"]
-        square = states["square"]
+        square, t = states["square"], self.steps + 1 - group.get("first", 0)
         square.mul_(decay).add_((gradient / self.num_data).square_(), alpha=1 - decay)
-        scale = 1 / (group["eps"] + (square / (1 - decay ** (self.steps + 1))).sqrt_())
+        scale = 1 / (group["eps"] + (square / (1 - decay**t)).sqrt_())
         move = -h * scale * gradient
         return move if noise is None else move + (2 * h * temperature * scale).sqrt_() * noise

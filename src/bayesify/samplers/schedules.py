@@ -56,7 +56,10 @@ class Cyclic(Schedule):
 
 @dataclass(frozen=True)
 class Warmup(Schedule):
-    """Rising linearly to h₀ over `steps` steps, then as `then` from its own start."""
+    """Rising linearly to h₀ over `steps` steps, then as `then` from its own start.
+
+    Before a `Cyclic` take whole cycles: the sample times count theirs from the first step.
+    """
 
     steps: int
     then: Schedule = Constant()
