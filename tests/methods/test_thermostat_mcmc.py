@@ -110,6 +110,11 @@ def test_fit_with_a_sampler_of_ones_own_and_cycles() -> None:
     assert history[-1]["lr"] == pytest.approx(0.01)
     with pytest.raises(ValueError, match="optimizer=Adam finds a point and does not draw from the posterior"):
         fit(bf.bayesify(make_net(), method), optimizer=torch.optim.Adam)
+    with pytest.raises(ValueError, match="sampler has num_data=6400, the model 64 examples: .* num_data=64;"):
+        fit(
+            bf.bayesify(make_net(), method),
+            optimizer=lambda parameters: SGNHT(parameters, lr=0.01, num_data=6400),
+        )
 
 
 def test_fit_writes_draws_beside_its_checkpoints(tmp_path: Path) -> None:

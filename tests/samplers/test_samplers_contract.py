@@ -2,6 +2,7 @@
 
 import copy
 import math
+import pickle
 from typing import Any
 
 import pytest
@@ -45,6 +46,23 @@ def test_a_resumed_chain_draws_the_same_numbers(name: str, dtype: torch.dtype) -
         for key, value in sampler.state[a].items():
             assert torch.equal(value, resumed.state[b][key])
             assert value.dtype == torch.promote_types(dtype, torch.float32)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_copy_with_its_parameters_goes_on_alike(name: str) -> None:
+    theta = nn.Parameter(torch.linspace(-1, 1, 5))
+    sampler = make(name, [theta], temperature=0.7)
+    chain(3, sampler, [theta])
+    (other, copied), (third, pickled) = (
+        copy.deepcopy((theta, sampler)),
+        pickle.loads(pickle.dumps((theta, sampler))),
+    )
+    before = theta.detach().clone()
+    chain(3, copied, [other])
+    chain(3, pickled, [third])
+    assert torch.equal(theta, before) and sampler.steps == 3
+    chain(3, sampler, [theta])
+    assert torch.equal(theta, other) and torch.equal(theta, third)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

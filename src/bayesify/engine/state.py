@@ -194,5 +194,5 @@ def _make_optimizer(model: BayesianModule, options: Options) -> torch.optim.Opti
         return model.optimizer(lr=options.lr)
     given = options.optimizer
     optimizer = given if isinstance(given, torch.optim.Optimizer) else given(model.parameters())
-    model.method.check_optimizer(optimizer)
+    model.method.check_optimizer(optimizer, model)
     return optimizer

@@ -56,7 +56,7 @@ class Method(ABC):
             options.setdefault("fused", True)
         return torch.optim.Adam(parameters, lr=lr, **options)
 
-    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: B027
+    def check_optimizer(self, optimizer: torch.optim.Optimizer, model: Any) -> None:  # noqa: B027
         """Raise where training by an optimiser of the user's would not be this method."""
 
     def select(self, net: nn.Module, example: Any) -> Selection:

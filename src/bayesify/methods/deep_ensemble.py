@@ -60,8 +60,8 @@ class DeepEnsemble(Method):
         """The members' own kind of optimiser, over all of them."""
         return self.method.optimizer(model, lr=lr, **options)
 
-    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        self.method.check_optimizer(optimizer)
+    def check_optimizer(self, optimizer: torch.optim.Optimizer, model: Any) -> None:
+        self.method.check_optimizer(optimizer, model)
 
     def nll(
         self, likelihood: Likelihood, output: Any, target: Tensor, sample_weight: Tensor | None, values: bool

@@ -131,7 +131,7 @@ class EnsemblePatching(Method):
         groups = [shared, [p for p in patched if p.requires_grad]]
         return CoordinateDescent(groups, self.coordinate_steps, lr=lr, **options)
 
-    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+    def check_optimizer(self, optimizer: torch.optim.Optimizer, model: Any) -> None:
         if self.coordinate_steps and not isinstance(optimizer, CoordinateDescent):
             raise ValueError(
                 f"optimizer={type(optimizer).__name__} would train all parameters at once, but "

@@ -115,11 +115,18 @@ class ThermostatMCMC(Method):
         dtype = None if self.draw_dtype is None else DTYPES[self.draw_dtype]
         return Chain(net, selection, self.prior, self.due, self.keep, dtype)
 
-    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+    def check_optimizer(self, optimizer: torch.optim.Optimizer, model: Any) -> None:
         if not isinstance(optimizer, Sampler):
             raise ValueError(
                 f"optimizer={type(optimizer).__name__} finds a point and does not draw from the posterior: leave "
                 f"optimizer= out (the method's own sampler), or give one of bf.samplers"
+            )
+        members = len(model.posterior.nets(model.net))
+        if model.num_data is not None and optimizer.num_data != members * model.num_data:
+            each = f"{members} members of {model.num_data}" if members > 1 else f"{model.num_data}"
+            raise ValueError(
+                f"the sampler has num_data={optimizer.num_data}, the model {each} examples: give it "
+                f"num_data={members * model.num_data}; a colder or hotter posterior is by temperature="
             )
 
     def default_lr(self, model: Any) -> float:

@@ -165,6 +165,18 @@ class Sampler(Optimizer, ABC):
                 self.state[p][name] = view
         return bucket
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy: everything but hooks and buckets, which it makes again."""
+        mine = {
+            key: value for key, value in self.__dict__.items() if not key.startswith("_") and key != "buckets"
+        }
+        return {**mine, "generators": {key: g.get_state() for key, g in self.generators.items()}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "buckets": {}})
+        if "generators" in state:  # torch's load_state_dict comes here too, with states and groups only
+            self._restore(state["generators"])
+
     def state_dict(self) -> dict[str, Any]:
         """A copy of everything the chain needs to go on: it does not change with the sampler."""
         self.steps = max([int(counter) for counter in self.counters.values()], default=self.steps)
@@ -201,6 +213,9 @@ class Sampler(Optimizer, ABC):
             self.state[p] = {k: t.to(p.device, dtype, copy=True) for k, t in entry.items()}
         self.seed, self.steps = facts["seed"], facts["steps"]
         self.counters = {}
+        self._restore(generators)
+
+    def _restore(self, generators: dict[str, Tensor]) -> None:
         self.generators = {}
         for key, state in generators.items():
             try:
@@ -208,7 +223,7 @@ class Sampler(Optimizer, ABC):
             except RuntimeError:
                 warnings.warn(
                     f"the stored chain drew its noise on {key}, which is not here: it goes on with other noise",
-                    stacklevel=2,
+                    stacklevel=3,
                 )
                 continue
             self.generators[key].set_state(state.cpu())

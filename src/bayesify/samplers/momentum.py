@@ -61,7 +61,14 @@ class MomentumSampler(Sampler):
         rates = {"thermostat_rate": thermostat_rate, "temperature": temperature}
         super().__init__(params, num_data, seed, compile, **settings, **rates)
         self.capturable = capturable
-        self._function = torch.compile(_advance, dynamic=True) if compile else _advance
+        self._prepare()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._function = torch.compile(_advance, dynamic=True) if self.compile else _advance
         if self._kernel(self.param_groups[0]["params"]):
             self._step_supports_amp_scaling = True  # a step with `found_inf` set does nothing
 
