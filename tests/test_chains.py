@@ -98,7 +98,7 @@ def test_the_loss_is_that_of_the_model() -> None:
 def test_divergence_before_the_first_draw(options: dict[str, object]) -> None:
     """Steps of this size double a weight many times over: no step of the burn-in draws, yet the run stops."""
     x, y = regression(16)
-    model = make(**options, burn_in=900)
+    model = make(**options, burn_in=2000, every=1)
     loader = DataLoader(TensorDataset(x, y), batch_size=16)
     with pytest.raises(NonFiniteError, match=r"diverged: .* not finite after \d+ steps.*The 0 earlier draws"):
         bf.sample_chains(model, loader, num_chains=2, epochs=1000, lr=100.0)

@@ -4,6 +4,9 @@ Each case: 2000 chains, 800 kept steps of h = 0.05 (40 units of time). Tolerance
 from the spread between chains (failure rate 1e-6 each), plus a bound on the discretisation error.
 """
 
+import math
+from typing import Any
+
 import pytest
 import torch
 from chains import NUM_DATA, assert_near, run
@@ -93,6 +96,32 @@ def test_temperature(name: str) -> None:
     assert_near(found.square, 0.25, 0.25 * BIAS)
     assert_near(found.momentum_square, 0.25, 0.25 * BIAS)
     assert_near(found.thermostat, gradient_noise / 0.5, 0.01)
+
+
+@pytest.mark.parametrize("name", ["sgld", "sghmc", "sgnht", "atmc"])
+def test_groups_at_temperatures_of_their_own(name: str) -> None:
+    """U = 2 θ², so the variance is T/4, each group with its temperature, step and mass; SGLD's is 1 / (1 − 2h) of it.
+
+    20,000 coordinates that start there: one look at a variance is off by √(2/20,000) = 1 %, five of them are 5 %; the
+    momentum samplers' own error, λ h² / 4m, is below 0.6 %.
+    """
+    torch.manual_seed(0)
+    temperatures = (0.25, 2.0)
+    thetas = [nn.Parameter(torch.randn(20_000) * math.sqrt(t / 4)) for t in temperatures]
+    groups: list[dict[str, Any]] = [
+        {"params": [p], "temperature": t} for p, t in zip(thetas, temperatures, strict=True)
+    ]
+    if name != "sgld":
+        groups[0] |= {"noise": 1.0}
+        groups[1] |= {"mass": 2.0, "noise": 3.0, "lr": 0.1}
+    sampler = SAMPLERS[name](groups, lr=0.02 if name == "sgld" else 0.05, num_data=7)
+    for _ in range(200):
+        for theta in thetas:
+            theta.grad = 4 * theta.detach() / 7
+        sampler.step()
+    for theta, temperature in zip(thetas, temperatures, strict=True):
+        expected = temperature / 4 / (0.96 if name == "sgld" else 1)
+        assert theta.var().item() == pytest.approx(expected, rel=0.05)
 
 
 def test_psgld_recovers_a_gaussian_up_to_its_missing_drift() -> None:
