@@ -96,6 +96,11 @@ def check_finite_loss(loss: Any, call: Any, model: Any) -> None:
                 f"parameter {name!r} holds NaN or infinite values: the last optimiser step diverged "
                 f"(lower the learning rate, clip gradients, or load an earlier checkpoint)"
             )
+    if torch.isfinite(loss.nll).item() and torch.isinf(loss.kl).item():
+        raise NonFiniteLossError(
+            f"the loss is not finite {parts}: the prior gives some of the weights no probability. They are far too "
+            f"large (lower the learning rate), or it is one of positive weights, as 'gamma' (choose another prior)"
+        )
     raise NonFiniteLossError(
         f"the loss is not finite {parts} although inputs and parameters are: "
         f"the network itself overflows (lower the learning rate or use float32)"

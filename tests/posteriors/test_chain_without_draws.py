@@ -66,3 +66,8 @@ def test_the_number_of_passes_is_that_of_the_draws_there_are() -> None:
     sample(several, 3)
     assert shares(several, 20) == (2, 3)
     assert several.predict(DATA[0], num_draws=20).num_draws == 6
+
+
+def test_weights_that_the_prior_forbids() -> None:
+    with pytest.raises(ValueError, match=r"kl=inf\): the prior gives some of the weights no probability"):
+        make(prior="gamma").loss(*DATA)
