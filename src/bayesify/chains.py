@@ -59,7 +59,7 @@ def sample_chains(
         model.num_data = sum(len(target_of(batch)) for batch in batches)
     stacked = _starts(model.net, num_chains, seed)
     sampler = _sampler(model, stacked, method.default_lr(model) if lr is None else lr, seed)
-    scheduler = make_schedule(schedule, sampler, epochs * len(batches))
+    scheduler = make_schedule(schedule or method.default_schedule(), sampler, epochs * len(batches))
     due = method.due(epochs * len(batches))
     assert due is not None
     model.train()

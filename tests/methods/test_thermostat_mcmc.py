@@ -108,6 +108,9 @@ def test_fit_with_a_sampler_of_ones_own_and_cycles() -> None:
     )
     assert [p.step for p in model.posterior.kept.places] == [16, 24, 32, 40]
     assert history[-1]["lr"] == pytest.approx(0.01)
+    assert [row["lr"] for row in fit(bf.bayesify(make_net(), method))] == [
+        row["lr"] for row in fit(bf.bayesify(make_net(), method), schedule=Cyclic(8))
+    ]
     with pytest.raises(ValueError, match="optimizer=Adam finds a point and does not draw from the posterior"):
         fit(bf.bayesify(make_net(), method), optimizer=torch.optim.Adam)
     with pytest.raises(ValueError, match="sampler has num_data=6400, the model 64 examples: .* num_data=64;"):

@@ -142,7 +142,7 @@ def train(
             rich_help_panel=HOW,
             autocompletion=completing("schedules"),
             help="Course of the learning rate: cosine, linear or onecycle.",
-            show_default="constant",
+            show_default="constant, or the method's cycle",
         ),
     ] = D.schedule,
     num_draws: Annotated[

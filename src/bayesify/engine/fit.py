@@ -50,7 +50,8 @@ def fit(
 
     lr:         None: 1e-3, but for some samplers (see `bf.ThermostatMCMC`)
     optimizer:  an optimiser, or a function of the parameters that makes one; else `model.optimizer(lr)`
-    schedule:   "cosine", "linear", "onecycle", or a function (optimizer, num_steps) -> scheduler
+    schedule:   "cosine", "linear", "onecycle", or a function (optimizer, num_steps) -> scheduler; None: constant, or
+                the cycles of `bf.ThermostatMCMC(cycle=)`
     steps_per_epoch:  for a loader without a length: optimiser steps after which its epoch ends (the next
                 one iterates the loader anew), so that schedule, warm-up and progress bar know where they stand
     kl_warmup:  epochs over which the KL weight rises from 0

@@ -34,7 +34,9 @@ class RunState:
         self.optimizer = _make_optimizer(model, options)
         folder = None if options.folder is None else Path(options.folder) / "draws"
         model.posterior.begin(self.optimizer, self.num_steps, folder)
-        self.schedule = make_schedule(options.schedule, self.optimizer, self.num_steps)
+        self.schedule = make_schedule(
+            options.schedule or model.method.default_schedule(), self.optimizer, self.num_steps
+        )
         self.warmup: KLWarmup | None = None
         if options.kl_warmup > 0:
             warm = max(1, round(options.kl_warmup * steps))

@@ -1,6 +1,7 @@
 """The face of every method: data that assembles family, prior, pass and optimiser."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -48,6 +49,10 @@ class Method(ABC):
     def default_lr(self, model: Any) -> float:
         """The learning rate where none is given."""
         return 1e-3
+
+    def default_schedule(self) -> Callable[..., Any] | None:
+        """The course of the learning rate where none is given."""
+        return None
 
     def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
         """The default optimiser: Adam over everything that trains."""

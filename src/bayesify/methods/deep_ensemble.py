@@ -1,5 +1,6 @@
 """Deep ensembles: several members trained side by side."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +56,9 @@ class DeepEnsemble(Method):
 
     def default_lr(self, model: Any) -> float:
         return self.method.default_lr(model)
+
+    def default_schedule(self) -> Callable[..., Any] | None:
+        return self.method.default_schedule()
 
     def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
         """The members' own kind of optimiser, over all of them."""

@@ -14,7 +14,7 @@ from bayesify.posteriors.chain import KEEPS, Chain, Due
 from bayesify.priors import Prior, prior
 from bayesify.samplers import SAMPLERS, Sampler
 from bayesify.samplers.base import check_number
-from bayesify.samplers.schedules import EvenTimes, SampleTimes
+from bayesify.samplers.schedules import Cyclic, EvenTimes, SampleTimes
 from bayesify.weights import Selection, where
 from bayesify.weights.slots import is_sharded
 from bayesify.weights.where import Where
@@ -47,8 +47,8 @@ class ThermostatMCMC(Method):
     burn_in:         steps before the first draw; below 1 a share of the run
     num_kept:        draws to keep, evenly over the rest of the run, where `every` and `cycle` are left out
     every:           steps between draws; with `cycle` counted back from the end of each
-    cycle:           length of a cycle of the step size in steps; draws are kept at the ends, or over the last
-                     `part` of each with `every`. Use it with `schedule=bf.samplers.schedules.Cyclic(cycle)`
+    cycle:           length of a cycle of the step size in steps: a falling cosine in each (`Cyclic`), where `bf.fit`
+                     gets no other `schedule`. Draws are kept at the ends, or over the last `part` of each with `every`
     keep:            "draws", or "moments" (mean and variance of the weights only)
     draw_dtype:      of the stored draws: "float32" or "bfloat16"; None: the parameters' own
 
@@ -136,6 +136,9 @@ class ThermostatMCMC(Method):
             return SGD_RATE / model.num_data
         members = len(model.posterior.nets(model.net))  # psgld sees the gradient of the mean over them
         return PSGLD_STEP / (members * model.num_data**1.5)
+
+    def default_schedule(self) -> Cyclic | None:
+        return None if self.cycle is None else Cyclic(self.cycle)
 
     def optimizer(self, model: Any, lr: float = 1e-3, **options: Any) -> Sampler:
         """The sampler. num_steps: of the run, where a share of it matters; seed: of its noise (None: drawn from
