@@ -42,7 +42,9 @@ def steps_of(message: str) -> int:
 @pytest.mark.parametrize("sampler", ["atmc", "sgnht", "sghmc", "sgld"])
 def test_a_step_far_too_large(sampler: str, tmp_path: Path) -> None:
     """λ of U is about 50: √(λ/m) h = 70 with momentum, λ h = 50 without."""
-    light = {} if sampler == "sgld" else {"mass": 1e-2, "thermostat_rate": 0.0}
+    light = {} if sampler == "sgld" else {"mass": 1e-2}
+    if sampler in ("atmc", "sgnht"):
+        light["thermostat_rate"] = 0.0
     model = make(sampler=sampler, **light)
     message = diverge(model, lr=1.0, folder=tmp_path)
     steps, draws = steps_of(message), model.posterior.num_draws

@@ -100,7 +100,7 @@ def test_machines_that_differ_take_groups_of_one() -> None:
 
 
 def test_every_process_keeps_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     alone = Group(3, 4, 0, 1, (3,), 1)
     assert alone.options() == alone.options("cuda") == {"devices": "3,", "num_nodes": 1}

@@ -72,3 +72,20 @@ def test_another_network_of_a_chain(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\(4, 3\).*\(5, 3\)"):
         run(tmp_path, mlp(5), bf.ThermostatMCMC(burn_in=0, every=1))
     assert files(tmp_path) == before
+
+
+def test_other_settings_of_the_optimiser_are_noted(tmp_path: Path) -> None:
+    """The run goes on as it was, and says so; with the settings it had there is nothing to say."""
+
+    def go_on(epochs: int, lr: float, temperature: float) -> list[str]:
+        method = bf.ThermostatMCMC(temperature=temperature, mass=2.0)
+        model = bf.bayesify(mlp(), method, num_data=32)
+        options: dict[str, Any] = {"folder": tmp_path, "schedule": "cosine", "progress": False, "seed": 0}
+        history = bf.fit(model, Loader(DATA, 8), epochs=epochs, lr=lr, **options)
+        return [note for note in history.notes if "asked for" in note]
+
+    assert go_on(1, 1e-3, 0.5) == go_on(2, 1e-3, 0.5) == []
+    (note,) = go_on(3, 2e-3, 1.0)
+    asked, stored = note.split(" asked for, but the stored run has ")
+    assert "lr=0.002" in asked and "temperature=1.0" in asked and "mass" not in asked
+    assert "lr=0.001" in stored and "temperature=0.5" in stored

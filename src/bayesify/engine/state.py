@@ -181,14 +181,22 @@ class RunState:
 
     def _load(self, state: dict[str, Any]) -> None:
         # first what may refuse: the model of a chain goes back to its place, and forgets later draws
+        asked = _settings(self.optimizer)
         self.optimizer.load_state_dict(optimizer_state(state["optimizer"], self.optimizer))
+        stored = _settings(self.optimizer)
+        other = [name for name, value in asked.items() if stored.get(name, value) != value]
+        if other:
+            here, there = (", ".join(f"{n}={of[n]!r}" for n in other) for of in (asked, stored))
+            self.history.notes.append(
+                f"{here} asked for, but the stored run has {there} and goes on with that"
+            )
         mine = self.model.state_dict()
         self.model.load_state_dict(
             {name: load_like(mine[name], value) for name, value in state["model"].items()}
         )
-        for part, stored in ((self.schedule, "schedule"), (self.warmup, "warmup"), (self.ema, "ema")):
-            if part is not None and state[stored] is not None:
-                part.load_state_dict(state[stored])
+        for part, name in ((self.schedule, "schedule"), (self.warmup, "warmup"), (self.ema, "ema")):
+            if part is not None and state[name] is not None:
+                part.load_state_dict(state[name])
 
 
 def _make_optimizer(model: BayesianModule, options: Options) -> torch.optim.Optimizer:
@@ -198,3 +206,12 @@ def _make_optimizer(model: BayesianModule, options: Options) -> torch.optim.Opti
     optimizer = given if isinstance(given, torch.optim.Optimizer) else given(model.parameters())
     model.method.check_optimizer(optimizer, model)
     return optimizer
+
+
+def _settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """What the user chose for the first group: numbers and texts, the learning rate before its schedule."""
+    group = optimizer.param_groups[0]
+    chosen = {name: value for name, value in group.items() if isinstance(value, bool | int | float | str)}
+    chosen["lr"] = float(group.get("initial_lr", group["lr"]))
+    chosen.pop("initial_lr", None)
+    return chosen

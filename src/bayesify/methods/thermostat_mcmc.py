@@ -1,5 +1,6 @@
 """Stochastic-gradient MCMC: the optimiser is a sampler, the posterior a chain of its draws."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,13 +97,13 @@ class ThermostatMCMC(Method):
         self.sample_times(1000)
 
     def _check_settings(self) -> None:
-        """The sampler has every setting that was given, and they are numbers in their range."""
+        """Settings are numbers in their range; those that the sampler lacks are named."""
         missing = OF_MOMENTUM if self.sampler in WITHOUT_MOMENTUM else ()
         for name in missing or ("thermostat_rate",) * (self.sampler == "sghmc"):
             if getattr(self, name) != getattr(type(self), name):
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r}: sampler={self.sampler!r} has no such setting; leave it out, or "
-                    f"use sampler='atmc'"
+                warnings.warn(
+                    f"{name}={getattr(self, name)!r} changes nothing: sampler={self.sampler!r} has no such setting",
+                    stacklevel=4,
                 )
         check_number("temperature", self.temperature)
         for name in ("mass", "noise", "max_speed", "thermostat_rate"):
