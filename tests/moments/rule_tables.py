@@ -30,6 +30,9 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "threshold": lambda x: F.threshold(x, 0.6, -0.3),
     "clamp": lambda x: x.clamp(-0.5, 0.7),
     "clamp_min": lambda x: x.clamp_min(0.1),
+    "tanhshrink": F.tanhshrink,
+    "softshrink": lambda x: F.softshrink(x, 0.6),
+    "hardshrink": lambda x: F.hardshrink(x, 0.6),
     "hardtanh": lambda x: F.hardtanh(x, -0.6, 0.4),
     "relu6": F.relu6,
     "abs": torch.abs,
@@ -37,11 +40,22 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "x * x": lambda x: x * x,
     "pow": lambda x: x**3,
     "exp": torch.exp,
+    "exp2": torch.exp2,
+    "2 ** x": lambda x: 2**x,
+    "pow of a tensor": lambda x: torch.pow(torch.tensor(0.7).double(), x),
     "expm1": torch.expm1,
     "sin": torch.sin,
     "cos": torch.cos,
     "erf": torch.erf,
+    "erfc": torch.erfc,
+    "ndtr": torch.special.ndtr,
     "atan": torch.atan,
+    "asin": lambda x: torch.asin(0.9 * torch.sin(x)),
+    "acos": lambda x: torch.acos(0.9 * torch.sin(x)),
+    "atanh": lambda x: torch.atanh(0.9 * torch.sin(x)),
+    "logit": lambda x: torch.logit(0.5 + 0.4 * torch.sin(x)),
+    "logit, clamped": lambda x: torch.logit(torch.sigmoid(x), 0.05),
+    "atan2": lambda x: torch.atan2(x, torch.tensor(2.0).double()),
     "sinh": torch.sinh,
     "cosh": torch.cosh,
     "asinh": torch.asinh,
@@ -52,10 +66,28 @@ POSITIVE: dict[str, Callable[..., Any]] = {
     "rsqrt": torch.rsqrt,
     "log": torch.log,
     "log1p": torch.log1p,
+    "log2": torch.log2,
+    "log10": torch.log10,
     "reciprocal": torch.reciprocal,
     "2 / x": lambda x: 2 / x,
     "x ** 0.5": lambda x: x**0.5,
 }
+
+
+def warped(padding: str, corners: bool, mode: str = "bilinear") -> Callable[[Any], Any]:
+    """Images read at places some of which lie outside."""
+    grid = torch.linspace(-1.3, 1.2, 2 * 3 * 3 * 2).double().sin().mul(1.4).view(2, 3, 3, 2)
+    return lambda x: F.grid_sample(x, grid, mode, padding, corners)
+
+
+def read(padding: str, corners: bool) -> Callable[[Any], Any]:
+    """A fixed image at random places."""
+    image = torch.arange(2 * 2 * 4 * 3).double().sin().view(2, 2, 4, 3)
+    return lambda g: F.grid_sample(image, g, "bilinear", padding, corners)
+
+
+WORDS = torch.tensor([0, 2, 0, 1, 3, 3])  # two of them twice in a bag
+SHARES = torch.tensor([0.5, -1.0, 2.0, 1.5, 1.0, 0.3]).double()
 
 
 def rms(x: Any) -> Any:
@@ -83,6 +115,17 @@ JOINT: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "normalize, p = 1": (lambda x: F.normalize(x, 1.0), (2, 4)),
     "cosine_similarity": (lambda x: F.cosine_similarity(x, torch.arange(4.0).double()), (3, 4)),
     "cosine_similarity of halves": (lambda x: F.cosine_similarity(*x.chunk(2), dim=-1), (2, 5)),
+    "cdist": (lambda x: torch.cdist(x, torch.arange(8.0).double().view(2, 4)), (3, 4)),
+    "cdist of halves": (lambda x: torch.cdist(*x.chunk(2), p=2), (2, 3, 4)),
+    "cdist, p = 1": (lambda x: torch.cdist(*x.chunk(2), p=1.0), (4, 3)),
+    "pairwise_distance": (lambda x: F.pairwise_distance(*x.chunk(2), eps=0.1), (4, 3)),
+    "dist": (lambda x: torch.dist(x, torch.ones(4).double()), (4,)),
+    "local_response_norm": (lambda x: F.local_response_norm(x, 3, 2.0, 0.75, 0.5), (2, 5, 2)),
+    "local_response_norm, even": (lambda x: F.local_response_norm(x, 2, 2.0), (1, 4, 2, 2)),
+    "pow of halves": (lambda x: torch.pow(x[:2].exp(), x[2:]), (4,)),
+    "atan2 of halves": (lambda x: torch.atan2(*(x + 3).chunk(2)), (4,)),
+    "dot of x with itself": (lambda x: torch.dot(x, x), (4,)),
+    "einsum of x with itself": (lambda x: torch.einsum("bi,bi->b", x, x), (2, 3)),
     "var": (lambda x: x.var((0, 1)), (3, 4, 2)),
     "var, biased": (lambda x: torch.var(x, 1, unbiased=False, keepdim=True), (3, 4)),
     "std": (lambda x: x.std(-1, correction=0), (3, 4)),
@@ -96,6 +139,44 @@ JOINT: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "scatter mean": (
         lambda x: torch.ones(3).double().scatter_reduce(0, PLACES, x, "mean", include_self=False),
         (4,),
+    ),
+    "scatter": (lambda x: torch.ones(3, 2).double().scatter(0, torch.tensor([[0, 2]]), x), (1, 2)),
+    "scatter of a number": (lambda x: x.scatter(1, torch.tensor([[0], [2]]), 3.0), (2, 3)),
+    "index_copy": (lambda x: torch.ones(3, 2).double().index_copy(0, PLACES[:2], x), (2, 2)),
+    "index_fill": (lambda x: x.index_fill(1, PLACES, 2.0), (2, 4)),
+    "embedding_bag": (lambda w: F.embedding_bag(WORDS.view(2, 3), w), (4, 2)),
+    "embedding_bag, sums": (
+        lambda w: F.embedding_bag(WORDS, w, torch.tensor([0, 3, 3]), mode="sum", per_sample_weights=SHARES),
+        (4, 2),
+    ),
+    "embedding_bag, padded": (
+        lambda w: F.embedding_bag(WORDS, w, torch.tensor([0, 4, 6]), include_last_offset=True, padding_idx=3),
+        (4, 2),
+    ),
+    "grid_sample": (warped("zeros", False), (2, 2, 4, 3)),
+    "grid_sample, border": (warped("border", True), (2, 2, 4, 3)),
+    "grid_sample, reflection": (warped("reflection", False), (2, 1, 4, 3)),
+    "grid_sample, reflected corners": (warped("reflection", True), (2, 1, 3, 4)),
+    "grid_sample, nearest": (warped("zeros", False, "nearest"), (2, 1, 3, 4)),
+    "grid_sample, volume": (
+        lambda x: F.grid_sample(
+            x, torch.linspace(-1, 0.9, 12).double().view(1, 2, 2, 1, 3), align_corners=False
+        ),
+        (1, 2, 2, 3, 3),
+    ),
+    "affine_grid": (lambda t: F.affine_grid(t, (2, 1, 3, 2), align_corners=False), (2, 2, 3)),
+    "affine_grid of volumes": (lambda t: F.affine_grid(t, (1, 1, 2, 3, 2), align_corners=True), (1, 3, 4)),
+    "places of a grid": (read("zeros", False), (2, 2, 3, 2)),
+    "places of a grid, border": (read("border", True), (2, 2, 3, 2)),
+    "places of a grid, reflection": (read("reflection", False), (2, 2, 3, 2)),
+    "trace": (torch.trace, (3, 3)),
+    "diag_embed": (lambda x: torch.diag_embed(x.fliplr()), (2, 3)),
+    "views in place": (lambda x: x.clone().unsqueeze_(0).transpose_(1, 2).squeeze_(0).t_(), (2, 3)),
+    "broadcast_tensors": (lambda x: torch.broadcast_tensors(torch.ones(2, 1, 3), +x)[1], (4, 3)),
+    "addmm_": (lambda x: x.clone().addmm_(x.new_ones(2, 4), x.new_ones(4, 3)), (2, 3)),
+    "baddbmm, random bias": (
+        lambda x: torch.baddbmm(x, x.new_ones(2, 3, 4), x.new_ones(2, 4, 2), beta=0.5),
+        (2, 1, 2),
     ),
     "sum": (lambda x: x.sum(), (2, 3)),
     "sum over a dimension": (lambda x: torch.sum(x, (0, 2), keepdim=True), (2, 3, 4)),
@@ -141,6 +222,8 @@ JOINT: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "maximum": (lambda x: torch.maximum(*x.chunk(2)), (4, 3)),
     "minimum with a plain tensor": (lambda x: torch.minimum(torch.zeros(3).double(), x), (4, 3)),
     "max of two": (lambda x: torch.max(x, torch.ones_like(x) / 3), (4, 3)),
+    "sort": (lambda x: x.sort(0, descending=True)[0], (4, 3)),
+    "max_unpool2d": (lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2), (1, 2, 4, 4)),
     "topk": (lambda x: x.topk(2, 0)[0], (4, 3)),
     "avg_pool1d": (lambda x: F.avg_pool1d(x, 3, 2, 1), (1, 2, 8)),
     "avg_pool2d": (lambda x: F.avg_pool2d(x, (2, 3)), (1, 2, 4, 6)),
@@ -191,6 +274,23 @@ PRODUCTS: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[int, ...
     "einsum, ellipsis": (lambda x, y: torch.einsum("...i,ij->...j", x, y), (2, 3, 4), (4, 2)),
     "einsum, implicit": (lambda x, y: torch.einsum("ij,jk", [x, y]), (3, 4), (4, 2)),
     "mul": (lambda x, y: x * y, (3, 4), (4,)),
+    "dot": (torch.dot, (4,), (4,)),
+    "vecdot": (lambda x, y: torch.linalg.vecdot(x, y, dim=0), (3, 4), (3, 1)),
+    "outer": (torch.outer, (3,), (4,)),
+    "inner": (torch.inner, (3, 4), (2, 4)),
+    "kron": (torch.kron, (2, 3), (2, 2)),
+    "tensordot": (lambda x, y: torch.tensordot(x, y, dims=([0, 2], [1, 0])), (2, 3, 4), (4, 2, 3)),
+    "baddbmm": (
+        lambda x, y: torch.baddbmm(torch.ones(2).double(), x, y, alpha=2, beta=3),
+        (2, 3, 4),
+        (2, 4, 2),
+    ),
+    "addbmm": (lambda x, y: torch.addbmm(torch.ones(2).double(), x, y, alpha=-2), (2, 3, 4), (2, 4, 2)),
+    "addmv": (lambda x, y: torch.addmv(torch.ones(3).double(), x, y, alpha=2), (3, 4), (4,)),
+    "addr": (lambda x, y: torch.addr(torch.ones(3, 4).double(), x, y, alpha=0.5), (3,), (4,)),
+    "prod": (lambda x, y: torch.stack([x, y], 1).prod(1), (3, 4), (3, 4)),
+    "prod of all": (lambda x, y: torch.cat([x, torch.tensor([-2.0]).double(), y]).prod(), (1,), (1,)),
+    "cumprod": (lambda x, y: torch.cat([x, torch.full((2, 3), -1.3).double(), y]).cumprod(0), (1, 3), (1, 3)),
     "addcmul": (lambda x, y: torch.addcmul(torch.ones(4).double(), x, y, value=-2), (3, 4), (4,)),
     "lerp": (lambda x, y: torch.lerp(x, y, 0.3), (3, 4), (3, 4)),
     "lerp by a random weight": (lambda x, w: torch.ones(3, 4).double().lerp(x, w), (3, 4), (3, 4)),

@@ -149,9 +149,9 @@ def test_the_networks_own_parameters_come_back() -> None:
     before = dict(net.named_parameters())
     moments_of(net, x, 0.1)
     assert all(p is before[name] for name, p in net.named_parameters())
-    failing = nn.Sequential(nn.Linear(3, 2), nn.RReLU()).double()
+    failing = nn.Sequential(nn.Linear(3, 2), nn.LPPool1d(2, 2)).double()
     weight = failing[0].weight
-    with pytest.raises(NotImplementedError, match=r"rrelu.*module '1' \(RReLU\)"):
+    with pytest.raises(NotImplementedError, match=r"lp_pool1d.*module '1' \(LPPool1d\)"):
         moments_of(failing, torch.randn(2, 3).double(), 0.1)
     assert failing[0].weight is weight
 

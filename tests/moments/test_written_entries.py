@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[nn.Module, tuple[int, ...], str]] = {
         "add_bias_kv",
     ),
     "torch.div": (Lambda(lambda x: torch.div(x, 2, rounding_mode="floor")), (3,), "rounding_mode='floor'"),
-    "torch.pow": (Lambda(lambda x: torch.pow(2.0, x)), (3,), "a random exponent"),
+    "torch.pow": (Lambda(lambda x: torch.pow(x, x)), (3,), "itself as exponent"),
     "F.alpha_dropout": (nn.AlphaDropout(0.1), (3,), "training=True"),
 }
 

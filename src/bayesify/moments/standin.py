@@ -91,11 +91,9 @@ class StandIn:
         return (self[i] for i in range(len(self)))  # type: ignore[index]
 
 
-def _operator(name: str) -> Any:
-    method = getattr(torch.Tensor, name)
-
+def _operator(operation: Any, reflected: bool = False) -> Any:
     def operator(self: StandIn, *args: Any) -> Any:
-        return self.handle(method, (self, *args), {})
+        return self.handle(operation, (*args, self) if reflected else (self, *args), {})
 
     return operator
 
@@ -103,24 +101,17 @@ def _operator(name: str) -> Any:
 _ARITHMETIC = ("add", "sub", "mul", "truediv")
 _OPERATORS = [
     *(prefix + name for name in _ARITHMETIC for prefix in ("", "r", "i")),
-    *(
-        "matmul",
-        "rmatmul",
-        "pow",
-        "rpow",
-        "ipow",
-        "floordiv",
-        "rfloordiv",
-        "mod",
-        "neg",
-        "abs",
-        "getitem",
-        "setitem",
-    ),
+    *("matmul", "floordiv", "rfloordiv", "mod", "neg", "pos", "abs", "getitem", "setitem"),
     *("eq", "ne", "lt", "le", "gt", "ge"),
 ]
 for _name in _OPERATORS:
-    setattr(StandIn, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(StandIn, f"__{_name}__", _operator(getattr(torch.Tensor, f"__{_name}__")))
+#: torch writes these in Python, and dynamo does not find such functions in a dict: so `2 - x` is torch.sub(2, x)
+_REFLECTED = {"rsub": torch.sub, "rtruediv": torch.div, "rpow": torch.pow, "rmatmul": torch.matmul}
+for _name, _operation in _REFLECTED.items():
+    setattr(StandIn, f"__{_name}__", _operator(_operation, reflected=True))
+for _name, _operation in {"pow": torch.Tensor.pow, "ipow": torch.Tensor.pow_}.items():
+    setattr(StandIn, f"__{_name}__", _operator(_operation))
 StandIn.__hash__ = object.__hash__  # type: ignore[method-assign]  # __eq__ above is elementwise
 
 #: operations that read what a tensor is, not what it holds
@@ -128,6 +119,8 @@ METADATA = {
     torch.Tensor.size,
     torch.Tensor.dim,
     torch.Tensor.numel,
+    torch.Tensor.nelement,
+    torch.Tensor.ndimension,
     torch.Tensor.stride,
     torch.Tensor.is_floating_point,
     torch.Tensor.is_complex,

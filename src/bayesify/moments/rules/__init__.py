@@ -4,6 +4,7 @@ from bayesify.moments.rules import (
     activation,
     arithmetic,
     elementwise,
+    embedding,
     extremes,
     lengths,
     linear,
@@ -15,7 +16,7 @@ from bayesify.moments.rules import (
     softmax,
 )
 
-from bayesify.moments.rules import attention, covariance, dropout, exact, interpolate, residual  # isort: skip
+from bayesify.moments.rules import attention, covariance, dropout, exact, grid, interpolate, residual  # isort: skip
 
 __all__ = [
     "activation",
@@ -24,8 +25,10 @@ __all__ = [
     "covariance",
     "dropout",
     "elementwise",
+    "embedding",
     "exact",
     "extremes",
+    "grid",
     "interpolate",
     "lengths",
     "linear",

@@ -41,6 +41,14 @@ def prelu(x: Any, weight: Any) -> Moments:
     return Moments(F.prelu(mean, a), torch.where(mean > 0, positive, negative))
 
 
+@rule(F.rrelu, *spelled("rrelu_"))
+def rrelu(x: Moments, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Moments:
+    """In training the slope of the negative half is uniform in [lower, upper], else the mean of both."""
+    slope = torch.full((1,), (lower + upper) / 2, dtype=x.mean.dtype, device=x.mean.device)
+    spread = torch.full_like(slope, (upper - lower) ** 2 / 12 if training else 0.0)
+    return prelu(x, Moments(slope, spread))
+
+
 @rule(*spelled("elu", "elu_"))
 def elu(x: Moments, alpha: float = 1.0) -> Moments:
     return scaled(F.elu(x.mean, alpha), torch.where(x.mean > 0, 1.0, alpha * x.mean.clamp_max(0).exp()), x)
@@ -111,6 +119,22 @@ def logsigmoid(x: Moments) -> Moments:
 def tanh(x: Moments) -> Moments:
     t = x.mean.tanh()
     return scaled(t, 1 - t.square(), x)
+
+
+@rule(*spelled("tanhshrink"))
+def tanhshrink(x: Moments) -> Moments:
+    """x − tanh x: derivative tanh² x."""
+    return scaled(F.tanhshrink(x.mean), x.mean.tanh().square(), x)
+
+
+@rule(*spelled("softshrink"))
+def softshrink(x: Moments, lambd: float = 0.5) -> Moments:
+    return Moments(F.softshrink(x.mean, lambd), torch.where(x.mean.abs() > lambd, x.var, 0.0))
+
+
+@rule(*spelled("hardshrink"))
+def hardshrink(x: Moments, lambd: float = 0.5) -> Moments:
+    return Moments(F.hardshrink(x.mean, lambd), torch.where(x.mean.abs() > lambd, x.var, 0.0))
 
 
 @rule(*spelled("hardswish", "hardswish_"))

@@ -121,3 +121,43 @@ def average(x: Moments, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 @rule(*spelled("cumsum", "cumsum_"))
 def cumsum(x: Moments, dim: int, *, dtype: Any = None) -> Moments:
     return Moments(x.mean.cumsum(dim, dtype=dtype), x.var.cumsum(dim, dtype=dtype))
+
+
+@rule(*spelled("trace"))
+def trace(x: Moments) -> Moments:
+    return Moments(x.mean.trace(), x.var.trace())
+
+
+@rule(*spelled("prod"))
+def prod(x: Moments, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Moments:
+    """Independent factors, exactly: Var Π x = Π(m² + v) − Π m², written as a sum of positive terms,
+
+    Σ_k Π_{j<k} m_j² · v_k · Π_{j>k} (m_j² + v_j), so that small variances are not lost in a difference.
+    """
+    m, v = x if dtype is None else (x.mean.to(dtype), x.var.to(dtype))
+    mean = m.prod() if dim is None else m.prod(dim, keepdim)
+    if dim is None:
+        m, v, dim = m.flatten(), v.flatten(), 0
+    square = m.square()
+    before = _ahead(square, dim)
+    behind = _ahead((square + v).flip(dim), dim).flip(dim)
+    return Moments(mean, (before * v * behind).sum(dim, keepdim=keepdim))
+
+
+def _ahead(x: Tensor, dim: int) -> Tensor:
+    """Products of all entries ahead of each."""
+    shifted = torch.cat([torch.ones_like(x.narrow(dim, 0, 1)), x.narrow(dim, 0, x.shape[dim] - 1)], dim)
+    return shifted.cumprod(dim)
+
+
+@rule(*spelled("cumprod", "cumprod_"))
+def cumprod(x: Moments, dim: int, *, dtype: Any = None) -> Moments:
+    """`prod` of the first entries, one after the other: Var y_n = Var y_{n−1} (m_n² + v_n) + (E y_{n−1})² v_n."""
+    m, v = x if dtype is None else (x.mean.to(dtype), x.var.to(dtype))
+    mean = m.cumprod(dim)
+    running, variances = torch.zeros_like(v.select(dim, 0)), []
+    ahead = _ahead(m.square(), dim)
+    for m_n, v_n, ahead_n in zip(m.unbind(dim), v.unbind(dim), ahead.unbind(dim), strict=True):
+        running = running * (m_n.square() + v_n) + ahead_n * v_n
+        variances.append(running)
+    return Moments(mean, torch.stack(variances, dim))

@@ -55,3 +55,12 @@ def topk(
 ) -> tuple[Moments, Tensor]:
     mean, index = x.mean.topk(k, dim, largest, sorted)
     return Entries(Moments(mean, x.var.gather(dim, index)), index)
+
+
+@rule(*spelled("sort"))
+def sort(
+    x: Moments, dim: int = -1, descending: bool = False, *, stable: bool = False
+) -> tuple[Moments, Tensor]:
+    """By the means."""
+    mean, index = torch.sort(x.mean, stable=stable, dim=dim, descending=descending)
+    return Entries(Moments(mean, x.var.gather(dim, index)), index)

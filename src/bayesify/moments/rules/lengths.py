@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bayesify.moments.carrier import Moments, parts, rule, spelled
 from bayesify.moments.missing import not_covered
-from bayesify.moments.rules.arithmetic import average
+from bayesify.moments.rules.arithmetic import add, average, sub
 
 
 @rule(torch.linalg.vector_norm)
@@ -52,6 +52,29 @@ def linalg_norm(
     if ord not in (None, "fro") and dims != 1:
         raise NotImplementedError(not_covered(torch.linalg.norm, f"ord={ord!r} of a matrix"))
     return vector_norm(x, "fro" if ord is None else ord, dim, keepdim, dtype=dtype)
+
+
+@rule(*spelled("pairwise_distance"))
+def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Moments:
+    """‖x − y + ε‖_p."""
+    return vector_norm(add(sub(x1, x2), eps), p, -1, keepdim)
+
+
+@rule(*spelled("dist"))
+def dist(x: Any, y: Any, p: float = 2.0) -> Moments:
+    return vector_norm(sub(x, y), p)
+
+
+@rule(torch.cdist)
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = None) -> Moments:
+    """‖x_i − y_j‖_p of all rows i and j; holds all differences, (..., rows of x, rows of y, columns)."""
+    return vector_norm(sub(_unsqueezed(x1, -2), _unsqueezed(x2, -3)), p, -1)
+
+
+def _unsqueezed(x: Any, dim: int) -> Any:
+    return (
+        Moments(x.mean.unsqueeze(dim), x.var.unsqueeze(dim)) if isinstance(x, Moments) else x.unsqueeze(dim)
+    )
 
 
 @rule(F.normalize, form=("", "total"))

@@ -1,4 +1,4 @@
-"""Linear maps with independent entries: linear layers and convolutions, plain and transposed; embeddings."""
+"""Linear maps with independent entries: linear layers and convolutions, plain and transposed; bilinear maps."""
 
 from functools import partial
 from typing import Any
@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.moments.carrier import Moments, in_dtype, parts, rule
-from bayesify.moments.missing import not_covered
 from bayesify.moments.recompute import forgetting
 
 CONVOLUTIONS = (
@@ -127,7 +126,7 @@ for _operation in LINEAR_MAPS:
     rule(_operation, half=True)(partial(linear_map, _operation))
 
 
-@rule(torch.addmm, torch.Tensor.addmm, half=True)
+@rule(torch.addmm, torch.Tensor.addmm, torch.Tensor.addmm_, half=True)
 def addmm(bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> Moments:
     """βb + α x·w."""
     w_mean, w_var = parts(weight)
@@ -139,23 +138,6 @@ def _times(x: Any, factor: float) -> Any:
     if factor == 1:
         return x
     return Moments(factor * x.mean, factor**2 * x.var) if isinstance(x, Moments) else factor * x
-
-
-@rule(F.embedding)
-def embedding(
-    indices: Tensor,
-    weight: Moments,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Moments:
-    """Rows of the table: mean and variance of the row."""
-    if max_norm is not None:
-        raise NotImplementedError(not_covered(F.embedding, "max_norm"))
-    rest = (padding_idx, None, norm_type, scale_grad_by_freq, sparse)
-    return Moments(F.embedding(indices, weight.mean, *rest), F.embedding(indices, weight.var, *rest))
 
 
 @rule(F.bilinear)

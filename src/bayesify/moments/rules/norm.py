@@ -107,6 +107,26 @@ def rms_norm(
     return affine(y, var, weight, None, tuple(normalized_shape))
 
 
+@rule(F.local_response_norm)
+def local_response_norm(
+    x: Moments, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Moments:
+    """y = x D^{−β}, D = k + (α/n) Σ x² over n channels around; q = 2αβ/(n D):
+
+    Var y_i = D_i^{−2β} [Var x_i (1 − 2 q_i x_i²) + q_i² x_i² Σ_j x_j² Var x_j], the sum over the same channels.
+    """
+
+    def around(t: Tensor) -> Tensor:
+        ends = F.pad(t.movedim(1, -1), (size // 2, (size - 1) // 2))
+        return ends.unfold(-1, size, 1).sum(-1).movedim(-1, 1)
+
+    square = x.mean.square()
+    d = k + alpha / size * around(square)
+    q = 2 * alpha * beta / size / d
+    var = x.var * (1 - 2 * q * square) + q.square() * square * around(square * x.var)
+    return Moments(x.mean * d.pow(-beta), d.pow(-2 * beta) * var)
+
+
 @rule(torch._weight_norm)
 def weight_norm(v: Any, g: Any, dim: int = 0) -> Moments:
     """w = g u, u = v/‖v‖ over all dimensions but `dim`:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.moments.carrier import RULES, Moments
+from bayesify.moments.rules.shape import moved
 
 
 def max_pool(with_indices: Any, dims: int, x: Moments, *args: Any, **kwargs: Any) -> Any:
@@ -82,6 +83,8 @@ for _d in (1, 2, 3):
             if hasattr(_place, f"{_kind}{_d}d"):
                 RULES[getattr(_place, f"{_kind}{_d}d")] = _rule
         RULES[_indexed(f"{_kind}{_d}d")] = partial(_rule, return_indices=True)
+    _unpool = getattr(F, f"max_unpool{_d}d")
+    RULES[_unpool] = partial(moved, _unpool)
     RULES[getattr(F, f"avg_pool{_d}d")] = partial(avg_pool, _d)
     _adaptive = getattr(F, f"adaptive_avg_pool{_d}d")
     RULES[_adaptive] = partial(adaptive_avg_pool, _adaptive, _d)

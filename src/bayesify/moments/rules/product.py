@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, Simplex, parts, rule, spelled
+from bayesify.moments.carrier import Moments, Simplex, certain, parts, rule, spelled
 from bayesify.moments.missing import not_covered
 from bayesify.moments.recompute import recomputed
+from bayesify.moments.rules.arithmetic import mul
 
 
 def product(operation: Any, x: Any, y: Any) -> Moments:
@@ -17,14 +18,21 @@ def product(operation: Any, x: Any, y: Any) -> Moments:
     mean = operation(x_mean, y_mean)
     dtype = (y_var if x_var is None else x_var).dtype  # variances may come in another precision than means
     if y_var is None:
-        return Moments(mean, operation(x_var, y_mean.square().to(dtype)))
+        return Moments(mean, operation(x_var, _square(y_mean).to(dtype)))
     if x_var is None:
-        return Moments(mean, operation(x_mean.square().to(dtype), y_var))
+        return Moments(mean, operation(_square(x_mean).to(dtype), y_var))
     second = (x_mean.square() + x_var).to(dtype)
     return Moments(mean, operation(second, y_var) + operation(x_var, y_mean.square().to(dtype)))
 
 
-@rule(*spelled("matmul", "bmm", "mm", "mv", "dot", "vdot", "__matmul__"), simplex=True, half=True)
+def _square(x: Tensor) -> Tensor:
+    return x.square() if x.layout == torch.strided else x * x  # compressed sparse matrices have no square
+
+
+MATMULS = (torch.linalg.matmul, torch.sparse.mm, *spelled("matmul", "bmm", "mm", "mv", "spmm", "__matmul__"))
+
+
+@rule(*MATMULS, simplex=True, half=True)
 def matmul(x: Any, y: Any) -> Moments:
     if isinstance(x, Simplex):
         y = y.moments() if isinstance(y, Simplex) else y
@@ -37,17 +45,44 @@ def rmatmul(y: Any, x: Any) -> Moments:
     return product(torch.matmul, x, y)
 
 
-@rule(*spelled("baddbmm"), simplex=True, half=True)
-def baddbmm(bias: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> Moments:
+@rule(*spelled("dot", "vdot"), torch.linalg.vecdot, composite=True)
+def dot(x: Any, y: Any, *, dim: int = -1) -> Any:
+    """Σ x·y as it stands: so the length of x, x·x, has the variance of squares."""
+    return (x * y).sum(dim)
+
+
+for _operation in (*spelled("outer", "ger", "inner", "kron"),):
+    rule(_operation, half=True)(partial(product, _operation))
+
+
+@rule(torch.tensordot, half=True)
+def tensordot(x: Any, y: Any, dims: Any = 2, out: None = None) -> Moments:
+    return product(lambda a, b: torch.tensordot(a, b, dims), x, y)
+
+
+def added(operation: Any, bias: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> Moments:
     """βb + α x·y."""
+    random = any(isinstance(t, Moments | Simplex) for t in (x, y))
+    mean, var = operation(x if random else certain(x), y)
+    mean, var = alpha * mean, alpha**2 * var
+    if not beta:
+        return Moments(mean, var)
+    b, b_var = parts(bias.moments() if isinstance(bias, Simplex) else bias)
+    return Moments(mean + beta * b, var if b_var is None else var + beta**2 * b_var)
+
+
+def _batch_sum(x: Any, y: Any) -> Moments:
     mean, var = matmul(x, y)
-    b, b_var = parts(bias)
-    var = alpha**2 * var
-    return Moments(alpha * mean + beta * b if beta else alpha * mean, _plus(var, b_var, beta))
+    return Moments(mean.sum(0), var.sum(0))
 
 
-def _plus(var: Tensor, other: Tensor | None, factor: float) -> Tensor:
-    return var if other is None else var + factor**2 * other
+for _name, _of in (
+    ("baddbmm", matmul),
+    ("addbmm", _batch_sum),
+    ("addmv", matmul),
+    ("addr", partial(product, torch.outer)),
+):
+    rule(*spelled(_name, f"{_name}_"), simplex=_of is matmul, half=True)(partial(added, _of))
 
 
 def weighted_mean(a: Simplex, values: Any) -> Moments:
@@ -110,6 +145,9 @@ def einsum(equation: str, *operands: Any) -> Moments:
         for t, other, x in zip(terms, terms[::-1], operands, strict=True)
     ]
     (first, x), (second, y) = reduced
+    if x is y and first == second:
+        mean, var = mul(x, y)
+        return Moments(torch.einsum(f"{first}->{out}", mean), torch.einsum(f"{first}->{out}", var))
     return product(lambda a, b: torch.einsum(f"{first},{second}->{out}", a, b), x, y)
 
 

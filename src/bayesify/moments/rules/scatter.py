@@ -1,4 +1,5 @@
-"""Sums and means of entries that go to the same place, as graph networks take them; places are deterministic."""
+"""Entries that go to other places, and sums and means of those that go to one place, as graph networks take them;
+places are deterministic."""
 
 from typing import Any
 
@@ -41,6 +42,30 @@ def scatter_reduce(
     if reduce == "mean":
         var = var / reduced(torch.ones_like(mean), torch.ones_like(y), "sum")
     return Moments(reduced(mean, y), var)
+
+
+@rule(*spelled("scatter", "scatter_"))
+def scatter(
+    x: Any, dim: int, index: Tensor, src: Any = None, *, value: Any = None, reduce: Any = None
+) -> Moments:
+    """Entries put in their places; a number has no variance."""
+    if reduce is not None:
+        raise NotImplementedError(not_covered(torch.scatter, f"reduce={reduce!r}"))
+    mean, var = _both(x)
+    src = value if src is None else src
+    new, new_var = _both(src) if isinstance(src, Moments | Tensor) else (src, 0.0)
+    return Moments(mean.scatter(dim, index, new), var.scatter(dim, index, new_var))
+
+
+@rule(*spelled("index_copy", "index_copy_"))
+def index_copy(x: Any, dim: int, index: Tensor, source: Any) -> Moments:
+    (mean, var), (new, new_var) = _both(x), _both(source)
+    return Moments(mean.index_copy(dim, index, new), var.index_copy(dim, index, new_var))
+
+
+@rule(*spelled("index_fill", "index_fill_"))
+def index_fill(x: Moments, dim: int, index: Tensor, value: Any) -> Moments:
+    return Moments(x.mean.index_fill(dim, index, value), x.var.index_fill(dim, index, 0.0))
 
 
 def _both(x: Any) -> tuple[Tensor, Tensor]:

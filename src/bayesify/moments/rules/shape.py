@@ -53,10 +53,21 @@ MOVES = (
         "channel_shuffle",
     ),
     *("chunk", "split", "tensor_split", "split_with_sizes", "unbind", "hsplit", "vsplit", "adjoint"),
-    *("unsafe_chunk", "unsafe_split", "alias", "view_copy"),
+    *("unsafe_chunk", "unsafe_split", "alias", "view_copy", "dsplit", "fliplr", "flipud", "take"),
+    *("diag", "diag_embed", "diagflat", "atleast_1d", "atleast_2d", "atleast_3d", "positive", "__pos__"),
 )
 for _operation in spelled(*MOVES):
     rule(_operation, half=True)(partial(moved, _operation))
+
+
+for _name in ("squeeze", "unsqueeze", "transpose", "t"):  # in place: the carrier gets other views
+    rule(*spelled(f"{_name}_"), half=True)(partial(moved, getattr(torch.Tensor, _name)))
+
+
+@rule(torch.broadcast_tensors, half=True)
+def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
+    shape = torch.broadcast_shapes(*(parts(t)[0].shape for t in tensors))
+    return tuple(moved(torch.Tensor.expand, t, shape) for t in tensors)
 
 
 @rule(torch.Tensor.__setitem__, half=True)
@@ -118,7 +129,7 @@ def _joined(operation: Any, tensors: Any, *dim: int) -> Moments:
     return Moments(operation([mean for mean, _ in pairs], *dim), operation(variances, *dim))
 
 
-for _operation in spelled("hstack", "vstack", "dstack", "column_stack"):
+for _operation in spelled("hstack", "vstack", "dstack", "column_stack", "row_stack"):
     rule(_operation, half=True)(partial(_joined, _operation))
 
 
@@ -158,5 +169,6 @@ LIKE = (
     "new_zeros",
     "new_ones",
 )
-for _operation in spelled(*LIKE, "new_empty", "new_full", "new_tensor"):
+CHECKS = ("isnan", "isinf", "isfinite")  # of the mean
+for _operation in spelled(*LIKE, *CHECKS, "new_empty", "new_full", "new_tensor"):
     RULES[_operation] = partial(_like, _operation)
