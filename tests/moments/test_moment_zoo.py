@@ -12,8 +12,6 @@ import bayesify as bf
 
 #: the operation without a rule, for the networks that are refused
 REFUSED = {
-    "nn.LSTM, 2 layers, bidirectional": "torch.lstm",
-    "nn.GRU": "torch.gru",
     "spectral norm": "F.normalize",  # in training, where it updates its vectors from random weights
 }
 RUNNING = [name for name in ZOO if name not in REFUSED]

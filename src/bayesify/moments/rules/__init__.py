@@ -6,17 +6,20 @@ from bayesify.moments.rules import (
     elementwise,
     embedding,
     extremes,
+    grid,
+    interpolate,
     lengths,
     linear,
     norm,
     pool,
     product,
+    recurrent,
     scatter,
     shape,
     softmax,
 )
 
-from bayesify.moments.rules import attention, covariance, dropout, exact, grid, interpolate, residual  # isort: skip
+from bayesify.moments.rules import attention, covariance, dropout, exact, residual  # isort: skip
 
 __all__ = [
     "activation",
@@ -35,6 +38,7 @@ __all__ = [
     "norm",
     "pool",
     "product",
+    "recurrent",
     "residual",
     "scatter",
     "shape",
