@@ -131,3 +131,13 @@ def test_compiling_is_refused() -> None:
     model = model_of(nn.Sequential(nn.Linear(4, 4), Block(nn.Linear(4, 4))), residual="cross")
     with pytest.raises(Exception, match="cannot be compiled or exported"):
         torch.compile(model, backend="eager", fullgraph=True)(torch.randn(2, 4, dtype=torch.float64))
+
+
+def test_entries_without_variance_leave_the_gradients_finite() -> None:
+    """Hardswish is flat below −3: entries there have no variance, and the bound of their covariance is 0."""
+    model = model_of(nn.Sequential(nn.Linear(3, 4), nn.Hardswish(), Block(nn.Linear(4, 4))), residual="cross")
+    with torch.no_grad():
+        model.net[0].bias[:2] = -50.0
+    result = model(torch.randn(2, 3).double())
+    (result.mean.sum() + result.var.sum()).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())

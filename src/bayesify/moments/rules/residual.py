@@ -40,7 +40,8 @@ def covariance(x: Moments, y: Moments) -> Any:
             "residual='cross' takes derivatives in the forward pass and cannot be compiled or exported: "
             "use compile=False, or residual='sum'"
         )
-    most = (x.var * y.var).sqrt()
+    product = x.var * y.var
+    most = product.clamp_min(torch.finfo(product.dtype).tiny).sqrt()  # √ has no derivative at 0
     for start, end in ((x, y), (y, x)):
         slope = diagonal(end.mean, start.mean)
         if slope is not None:
