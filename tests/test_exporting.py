@@ -46,10 +46,12 @@ def test_a_program_gives_mean_and_variance_for_any_batch(name: str, batch: int, 
     check(loaded(x), model.eval(), x)
 
 
-def test_full_covariance_has_the_covariance_as_second_output(tmp_path: Path) -> None:
-    model = bf.bayesify(
-        nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), bf.DensityPropagation(covariance="full")
-    )
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.GELU, nn.SiLU])
+def test_full_covariance_has_the_covariance_as_second_output(
+    activation: type[nn.Module], tmp_path: Path
+) -> None:
+    net = nn.Sequential(nn.Linear(3, 4), activation(), nn.Linear(4, 2))
+    model = bf.bayesify(net, bf.DensityPropagation(covariance="full"))
     x = torch.randn(4, 3)
     program = bf.export(model, x, tmp_path / "model.pt2")
     check(program.module()(x), model, x)
@@ -62,6 +64,13 @@ def test_noise_in_the_input_is_a_second_input(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = model(x)
     torch.testing.assert_close(program.module()(*x)[1], expected.var)
+
+
+def test_bags_of_words_are_exported_for_any_batch(tmp_path: Path) -> None:
+    model = bf.bayesify(nn.EmbeddingBag(9, 4), bf.DensityPropagation()).eval()
+    program = bf.export(model, torch.randint(9, (6, 5)), tmp_path / "model.pt2")
+    words = torch.randint(9, (2, 5))
+    check(program.module()(words), model, words)
 
 
 def test_a_network_that_takes_keywords(tmp_path: Path) -> None:

@@ -170,3 +170,19 @@ def test_what_it_does_not_cover_is_named() -> None:
     with pytest.raises(NotImplementedError, match=r"full covariance.*layer_norm.*module '1' \(LayerNorm\)"):
         model(torch.randn(2, 3))
     assert propagate(lambda x: F.layer_norm(x, (3,)), random_moments(2, 3)).var.shape == (2, 3)
+
+
+@pytest.mark.parametrize("activation", [nn.Identity, nn.Tanh, nn.SiLU])
+def test_noise_of_the_input_is_propagated(activation: type[nn.Module]) -> None:
+    """With weights that are all but certain, against Monte Carlo of the input: std and covariance of 20,000 draws
+    have errors of 0.5 %, first order in noise of std 0.03 leaves out less than 3 %."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), activation(), nn.Linear(5, 3))
+    model = model_of(net, 1e-6, covariance="full")
+    x = torch.randn(1, 2, 3)
+    with torch.no_grad():
+        result = model(bf.Moments(x, torch.full_like(x, 1e-3)))
+        draws = model.net(x + 1e-3**0.5 * torch.randn(20_000, 2, 3))
+    assert isinstance(result, Gaussian)
+    expected = torch.cov(draws.T)
+    assert (result.cov[0] - expected).norm() < 0.05 * expected.norm()
+    assert model.predict(bf.Moments(x, torch.full_like(x, 1e-3))).input_noise is not None

@@ -9,6 +9,7 @@ from torch.utils import _pytree as pytree
 
 from bayesify.families import Family
 from bayesify.moments import Carrier, CarrierMode, Moments, unwrap
+from bayesify.moments.rules.covariance import independent
 from bayesify.weights.slots import Slots, call_with
 
 FIRST_ORDER = ("",)  # forms of the rules: first order everywhere
@@ -36,7 +37,9 @@ def call_with_moments(
     """`net(*args)` with moments; a `Moments` in an argument carries variance of its own (sensor noise)."""
 
     def wrapped(value: Any) -> Any:
-        return _carried(value, forms) if isinstance(value, Moments) else value
+        if not isinstance(value, Moments):
+            return value
+        return Carrier(independent(value), forms) if "full" in forms else _carried(value, forms)
 
     args = pytree.tree_map(wrapped, args, is_leaf=_is_moments)
     kwargs = pytree.tree_map(wrapped, dict(kwargs), is_leaf=_is_moments)

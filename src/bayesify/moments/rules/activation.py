@@ -7,12 +7,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, parts, rule, spelled
+from bayesify.moments.carrier import Gaussian, Moments, parts, rule, spelled
 from bayesify.moments.rules.arithmetic import mul
 
 
-def scaled(mean: Tensor, slope: Tensor, x: Moments) -> Moments:
-    """Var y = slope² Var x."""
+def scaled(mean: Tensor, slope: Tensor, x: Any) -> Any:
+    """Var y = slope² Var x; of a full covariance Cov y = Cov x ∘ slope slopeᵀ."""
+    if isinstance(x, Gaussian):
+        flat = slope.flatten(1)
+        return Gaussian(mean, x.cov * flat[:, :, None] * flat[:, None, :])
     return Moments(mean, slope.square() * x.var)
 
 

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import FORMS, Gaussian, parts, rule, spelled
+from bayesify.moments.carrier import FORMS, Gaussian, Moments, parts, rule, spelled
+from bayesify.moments.rules import activation
 from bayesify.moments.rules.patches import patches, patches_of_covariance
 from bayesify.moments.rules.pool import _indexed
 
@@ -28,6 +29,13 @@ def check_size(batch: int, n: int, like: Tensor) -> None:
             f"is {MAX_GIGABYTES:g} GB: use a smaller batch or covariance='diagonal', or raise "
             f"bayesify.moments.rules.covariance.MAX_GIGABYTES"
         )
+
+
+def independent(x: Moments) -> Gaussian:
+    """Noise of an input, independent from number to number."""
+    var = x.var.flatten(1)  # (batch, n)
+    check_size(var.shape[0], var.shape[1], var)
+    return Gaussian(x.mean, var.diag_embed())
 
 
 def both_sides(operation: Any, x: Gaussian) -> Tensor:
@@ -110,27 +118,19 @@ for _operation in (F.conv1d, F.conv2d, F.conv3d):
     FORMS["full"][_operation] = partial(convolution, _operation)
 
 
-def elementwise(function: Any, x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
-    """Cov f(x) = Cov x ∘ f′f′ᵀ."""
-    result: Any = torch.func.jvp(
-        lambda t: function(t, *args, **kwargs), (x.mean,), (torch.ones_like(x.mean),)
-    )
-    return scaled(result[0], result[1], x)
-
-
-def scaled(mean: Tensor, slope: Tensor, x: Gaussian) -> Gaussian:
-    flat = slope.flatten(1)
-    return Gaussian(mean, x.cov * flat[:, :, None] * flat[:, None, :])
-
-
 @rule(*spelled("relu", "relu_"), form="full")
 def relu(x: Gaussian) -> Gaussian:
-    return scaled(x.mean.relu(), (x.mean > 0).to(x.mean.dtype), x)
+    return activation.scaled(x.mean.relu(), (x.mean > 0).to(x.mean.dtype), x)
 
 
-for _name in ("leaky_relu", "elu", "selu", "gelu", "silu", "softplus", "sigmoid", "tanh", "hardswish"):
-    for _operation in spelled(_name):
-        rule(_operation, form="full")(partial(elementwise, _operation))
+@rule(*spelled("leaky_relu"), form="full")
+def leaky_relu(x: Gaussian, negative_slope: float = 0.01) -> Gaussian:
+    slope = torch.where(x.mean > 0, torch.ones_like(x.mean), negative_slope)
+    return activation.scaled(F.leaky_relu(x.mean, negative_slope), slope, x)
+
+
+for _name in ("elu", "celu", "selu", "gelu", "silu", "mish", "softplus", "sigmoid", "tanh", "hardswish"):
+    rule(*spelled(_name), form="full")(getattr(activation, _name))  # they end in `scaled`
 
 
 def max_pool(with_indices: Any, dims: int, x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
@@ -176,7 +176,7 @@ def batch_norm(
     used = x.mean.var((0, *range(2, x.mean.dim())), correction=0) if training else running_var
     assert used is not None
     gain = (used + eps).rsqrt() if weight is None else weight * (used + eps).rsqrt()
-    return scaled(mean, gain.view(1, -1, *(1,) * (mean.dim() - 2)).expand(mean.shape), x)
+    return activation.scaled(mean, gain.view(1, -1, *(1,) * (mean.dim() - 2)).expand(mean.shape), x)
 
 
 @rule(*spelled("softmax"), form="full")

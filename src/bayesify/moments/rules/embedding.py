@@ -74,7 +74,7 @@ def _of_same_row(indices: Tensor, offsets: Tensor | None, shares: Tensor, rows: 
     else:
         bag = torch.searchsorted(offsets.to(places.dtype), places, right=True)
     key, order = (bag * rows + indices.flatten()).sort()
-    first = torch.cat([key.new_zeros(1), (key[1:] != key[:-1]).long()]).cumsum(0)  # equal keys share a number
-    place = torch.empty_like(first).scatter(0, order, first[: len(order)])
+    number = key.diff(prepend=key[:1]).ne(0).long().cumsum(0)  # equal keys share one
+    place = torch.empty_like(number).scatter(0, order, number)
     sums = torch.zeros_like(shares.flatten()).index_add(0, place, shares.flatten())
     return sums[place].view(shares.shape)
