@@ -107,3 +107,18 @@ def test_a_case_that_a_rule_leaves_out_is_named(function: Callable[[Any], Any], 
 def test_checks_for_numbers_read_the_mean(check: Callable[[Any], Tensor]) -> None:
     mean = torch.tensor([1.0, float("nan"), float("inf")])
     assert torch.equal(propagate(check, bf.Moments(mean, torch.ones(3))), check(mean))
+
+
+def test_rows_of_masked_scores_give_nothing_and_no_nan() -> None:
+    """Attention written out, with a row in which every score is masked; the others are as without it."""
+    scores, v = random_moments(3, 4), random_moments(4, 2)
+    mask = torch.zeros(3, 4, dtype=torch.bool)
+    mask[1] = True
+
+    def attention(s: Any, v: Any) -> Any:
+        return torch.nan_to_num(s.masked_fill(mask, float("-inf")).softmax(-1)) @ v
+
+    result, plain = propagate(attention, scores, v), propagate(lambda s, v: s.softmax(-1) @ v, scores, v)
+    assert not result.mean[1].any() and not result.var[1].any()
+    for mine, expected in zip(result, plain, strict=True):
+        torch.testing.assert_close(mine[[0, 2]], expected[[0, 2]])
