@@ -78,8 +78,18 @@ def test_words() -> None:
     assert "the chains do not agree (R-hat 1.30" in verdict([row()], rhat=1.3)[0]
     assert "worth 3 independent ones" in verdict([row()], ess=3.0)[0]
     assert verdict([row()], rhat=math.nan)[0].startswith("R-hat is not a number")
-    assert "worth 4 independent values" in verdict([row()], loss_ess=4.0)[0]
+    assert "worth 4 independent ones" in verdict([row()], loss_ess=4.0)[0]
     assert verdict([row(kinetic=1.1, kinetic_error=0.2)])[0].startswith("nothing")  # within its error
+
+
+def test_a_sampler_without_momentum_is_not_told_of_masses_and_thermostats() -> None:
+    absent = dict.fromkeys(("kinetic", "kinetic_error", "thermostat", "predicted", "noise"), math.nan)
+    for temperature in (0.5, 1.5):
+        (words,) = verdict([row(configurational=temperature, **absent)])
+        assert "than the posterior by 50%" in words and "mass" not in words and "thermostat" not in words
+    assert "mass" in verdict([row(configurational=1.5)])[0]
+    shown = str(watched(SGLD, 0.0))
+    assert shown.splitlines()[0].split() == ["parameter", "config.", "T"] and "nan" not in shown
 
 
 def test_nothing_yet_and_bad_numbers() -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.diagnostics.convergence import autocorrelation, ess
+from bayesify.diagnostics.verdict import independent
 from bayesify.objectives import Loss
 
 
@@ -56,6 +57,6 @@ class Losses:
             return "loss: too few values to tell how long it is correlated"
         steps = self.every * size / worth
         return (
-            f"loss: correlated over {steps:.0f} steps; {self.every * size} steps are worth {worth:.0f} "
-            f"independent ones. Draws much closer than that repeat each other"
+            f"loss: correlated over {steps:.0f} steps; {self.every * size} steps are worth "
+            f"{independent(worth)}. Draws much closer than that repeat each other"
         )

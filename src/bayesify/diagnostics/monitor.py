@@ -173,12 +173,14 @@ class Monitor:
     def __str__(self) -> str:
         rows = self.rows()
         width = max(len(row.name) for row in rows)
-        lines = [f"{'parameter':{width}}  kinetic T       config. T       thermostat  predicted   D"]
+        momentum = not all(math.isnan(row.kinetic) for row in rows)
+        columns = "kinetic T       config. T       thermostat  predicted   D" if momentum else "config. T"
+        lines = [f"{'parameter':{width}}  {columns}"]
         for r in rows:
-            hot = f"{r.kinetic:5.3f} ± {r.kinetic_error:5.3f}"
+            hot = f"{r.kinetic:5.3f} ± {r.kinetic_error:5.3f}   " * momentum
             bound = f"{r.configurational:5.2f} ± {r.configurational_error:5.2f}"
-            rest = f"{r.thermostat:10.3g}  {r.predicted:9.3g}   {r.noise:.3g}"
-            lines.append(f"{r.name:{width}}  {hot}   {bound}   {rest}")
+            rest = f"   {r.thermostat:10.3g}  {r.predicted:9.3g}   {r.noise:.3g}" * momentum
+            lines.append(f"{r.name:{width}}  {hot}{bound}{rest}")
         if self.losses.means:
             lines.append(str(self.losses))
         return "\n".join([*lines, *verdict(rows, self.drift(), loss_ess=self.losses.independent())])

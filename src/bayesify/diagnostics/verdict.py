@@ -32,6 +32,13 @@ def verdict(
 
 def _temperature(rows: Sequence[Any]) -> list[str]:
     found = []
+    momentum, thermostat = (
+        any(not math.isnan(getattr(r, n)) for r in rows) for n in ("kinetic", "thermostat")
+    )
+    lag = (
+        "; with a cyclic schedule raise thermostat_rate; correlated gradient noise, which one thermostat per weight "
+        "cannot undo, shrinks with larger batches"
+    )
     for kind, advice_hot, advice_cold in (
         (
             "kinetic",
@@ -41,9 +48,8 @@ def _temperature(rows: Sequence[Any]) -> list[str]:
         ),
         (
             "configurational",
-            "lower the step size or raise the mass, and use larger batches",
-            "run longer; with a cyclic schedule raise thermostat_rate; correlated gradient noise, which one "
-            "thermostat per weight cannot undo, shrinks with larger batches",
+            f"lower the step size{' or raise the mass' * momentum}, and use larger batches",
+            f"run longer{lag * thermostat}",
         ),
     ):
         wrong = [r for r in rows if _off(getattr(r, kind), getattr(r, f"{kind}_error"))]
@@ -98,15 +104,19 @@ def _convergence(rhat: float | None, ess: float | None, loss_ess: float | None) 
         )
     if ess is not None and ess < 10:
         found.append(
-            f"the draws are worth {ess:.0f} independent ones: keep them further apart, or run longer, or take "
+            f"the draws are worth {independent(ess)}: keep them further apart, or run longer, or take "
             f"larger steps"
         )
     if loss_ess is not None and loss_ess < 10:
         found.append(
-            f"the loss is correlated over most of the run, which is worth {loss_ess:.0f} independent values: it still "
+            f"the loss is correlated over most of the run, which is worth {independent(loss_ess)}: it still "
             f"falls, or wanders slowly; lengthen the burn-in and the run"
         )
     return found
+
+
+def independent(count: float) -> str:
+    return "one independent value" if count < 1.5 else f"{count:.0f} independent ones"
 
 
 def _off(value: float, error: float) -> bool:
