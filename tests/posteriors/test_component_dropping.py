@@ -12,6 +12,9 @@ from torch import nn
 import bayesify as bf
 
 
+class UpConv(nn.ConvTranspose2d): ...
+
+
 @pytest.mark.parametrize("assignment", ["dropout", "dropconnect"])
 def test_dropping_has_the_law_of_torchs_dropout(assignment: str) -> None:
     """4000 outputs of a layer of three inputs against the enumerated law of F.dropout on its inputs (dropout) or
@@ -42,6 +45,7 @@ def test_dropout_drops_input_units_and_dropconnect_entries() -> None:
             lambda w: w.view(-1, 2, 2, 3, 3).movedim(3, 2).flatten(1, 2),
         ),
         "transposed": (nn.ConvTranspose2d(6, 4, 3, groups=2), lambda w: w),
+        "transposed, a subclass": (UpConv(6, 4, 3), lambda w: w),
         "embedding": (nn.Embedding(6, 4), lambda w: w),
     }
     for name, (layer, by_input) in nets.items():

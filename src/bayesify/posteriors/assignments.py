@@ -114,7 +114,9 @@ class Member(Assignment):
 
 
 def _transposed(module: nn.Module) -> bool:
-    return kind_of(module) == "conv" and "Transpose" in type(module).__name__
+    """By class, or of other libraries by name."""
+    own = isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d)
+    return own or (kind_of(module) == "conv" and "Transpose" in type(module).__name__)
 
 
 def _groups(module: nn.Module) -> int:
