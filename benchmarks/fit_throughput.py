@@ -2,6 +2,7 @@
 
     python benchmarks/fit_throughput.py --data-root DIR                          # CIFAR-10, read from DIR
     python benchmarks/fit_throughput.py                                          # random bytes of its shape
+    python benchmarks/fit_throughput.py --methods point mc_vi vdp                # what a method costs in bf.fit
     python benchmarks/fit_throughput.py --net lenet --batches 3 --no-compile     # does it run? (seconds, on a CPU)
 
 Both sides compile once, crop and flip by the same function, and count their fastest epoch after the first.
@@ -21,6 +22,13 @@ from bayesify.data.augment import crop_flip, draw_choices
 from bayesify.nets import make
 from timing import table
 
+METHODS: dict[str, Callable[[], bf.methods.Method]] = {
+    "point": bf.Point,
+    "mc_vi": bf.MonteCarloVI,
+    "emp": bf.EnsemblePatching,
+    "vdp": bf.DensityPropagation,
+    "variance": bf.VarianceNetwork,
+}
 AUGMENTS = {"none": "no augmentation", "crop_flip": "crop and flip"}
 Seconds = dict[str, float]  # of an epoch, by augmentation
 
@@ -78,7 +86,9 @@ def by_hand(arguments: argparse.Namespace, data: DataSet) -> Seconds:
             torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    return {augment: fastest([epoch(augment) for _ in range(arguments.epochs)]) for augment in AUGMENTS}
+    return {
+        augment: fastest([epoch(augment) for _ in range(arguments.epochs)]) for augment in arguments.augments
+    }
 
 
 def by_fit(arguments: argparse.Namespace, data: DataSet, method: bf.methods.Method) -> Seconds:
@@ -98,7 +108,7 @@ def by_fit(arguments: argparse.Namespace, data: DataSet, method: bf.methods.Meth
         )
         return history.column("seconds")
 
-    return {augment: fastest(epochs(augment)) for augment in AUGMENTS}
+    return {augment: fastest(epochs(augment)) for augment in arguments.augments}
 
 
 def fastest(seconds: list[float]) -> float:
@@ -124,7 +134,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3, help="of each run, at least 2 (%(default)s)")
     parser.add_argument("--precision", choices=["32-true", "bf16-mixed"], default="32-true")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--mc-vi", action="store_true", help="Monte-Carlo VI as well: one more compilation")
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=["point"], help="of bf.fit")
+    parser.add_argument("--augments", nargs="+", choices=list(AUGMENTS), default=list(AUGMENTS))
     arguments = parser.parse_args()
     if arguments.epochs < 2:
         parser.error("--epochs must be at least 2: the first one compiles")
@@ -135,9 +146,8 @@ def main() -> None:
     count = len(data.train)
     hand = by_hand(arguments, data)
     found = rows("hand-written loop", hand, hand, count)
-    found += rows("bf.fit", by_fit(arguments, data, bf.Point()), hand, count)
-    if arguments.mc_vi:
-        found += rows("bf.fit, Monte-Carlo VI", by_fit(arguments, data, bf.MonteCarloVI()), hand, count)
+    for name in arguments.methods:
+        found += rows(f"bf.fit, {name}", by_fit(arguments, data, METHODS[name]()), hand, count)
     device = torch.cuda.get_device_name() if arguments.device == "cuda" else arguments.device
     source = "CIFAR-10" if arguments.data_root else "random images"
     title = f"{arguments.net} on {count:,} images ({source}), batch {arguments.batch}, {arguments.precision}"

@@ -29,7 +29,7 @@ def test_the_benchmark_prints_a_line_for_each_side() -> None:
     command = [sys.executable, str(SCRIPT), *TINY]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr[-3000:]
-    for side in ("hand-written loop", "bf.fit"):
+    for side in ("hand-written loop", "bf.fit, point"):
         for augmentation in ("no augmentation", "crop and flip"):
             line = rf"{side}, {augmentation} +[\d,]+ +\d+\.\d+ +[\d.]+\n"
             assert re.search(line, result.stdout), result.stdout

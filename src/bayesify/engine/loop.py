@@ -9,14 +9,15 @@ from torch import Generator, Tensor
 
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, NonFiniteLossError, check_num_data
+from bayesify.engine.capture import CapturedGradients
 from bayesify.engine.finite import FiniteCheck
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.history import History
 from bayesify.engine.options import Options
 from bayesify.engine.position import number_of_examples, number_of_steps, share_of_rank
 from bayesify.engine.progress import Progress
-from bayesify.engine.randomness import seed_everything
-from bayesify.engine.setup import compile_decision, compile_model, make_fabric
+from bayesify.engine.randomness import seed_everything, untouched
+from bayesify.engine.setup import compile_decision, compile_model, make_fabric, takes_graphs
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState
 from bayesify.evaluation import evaluate
@@ -66,7 +67,13 @@ class Loop:
         if self.direct:
             self.model.to(self.fabric.device)  # `fabric.to_device` leaves it where it is under "fsdp"
         self.unchecked = compiled  # compiled code has no checks that read values
-        self.module = compile_model(self.model, self.fabric) if compiled else self.model
+        self.captured: CapturedGradients | None = None
+        self.module: Any = self.model
+        if compiled and self.direct and takes_graphs(self.fabric) and self.o.accumulate == 1:
+            self.captured = CapturedGradients(self.model, self.fabric.device)
+            self.module = self.captured.compiled
+        elif compiled:
+            self.module = compile_model(self.model, self.fabric)
         if not self.direct:
             self.module = self.fabric.setup_module(self.module, move_to_device=True)
         return reason
@@ -132,14 +139,17 @@ class Loop:
 
     def _step(self, group: list[Any]) -> None:
         """One optimiser step from the gradients of a group of batches."""
-        self.optimizer.zero_grad()
         total = None
         for i, batch in enumerate(group):
             batch = to_device(batch, self.fabric.device)
             x, y = inputs_of(batch), target_of(batch)
             if self.unchecked:
                 self._check(x, y)
-            loss = self._forward_backward(x, y, len(group), last=i == len(group) - 1)
+            loss = self._captured(x, y)
+            if loss is None:
+                if i == 0:
+                    self.optimizer.zero_grad()
+                loss = self._forward_backward(x, y, len(group), last=i == len(group) - 1)
             this = self.state.add(loss, len(y))
             total = this if total is None else total + this
         assert total is not None
@@ -154,19 +164,25 @@ class Loop:
     def _check(self, x: Any, y: Tensor) -> None:
         """The first batch of a compiled run through the model as it is, with all its checks; no trace is left."""
         self.unchecked = False
-        buffers = [buffer.clone() for buffer in self.model.buffers()]
-        devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
-        with torch.no_grad(), torch.random.fork_rng(devices), self.fabric.autocast():
+        with untouched(self.model), torch.no_grad(), self.fabric.autocast():
             self.model(x, target=y)
-        for buffer, old in zip(self.model.buffers(), buffers, strict=True):
-            buffer.copy_(old)
+
+    def _captured(self, x: Any, y: Tensor) -> Loss | None:
+        """The loss, and the gradients in the parameters, by a CUDA graph; None where there is none for this batch."""
+        if self.captured is None:
+            return None
+        loss = self.captured(lambda x, y: self._forward_backward(x, y, parts=1, last=True), x, y)
+        if self.captured.refusal is not None:
+            self._note(f"compile: the step does not run as one CUDA graph ({self.captured.refusal})")
+            self.captured, self.module = None, compile_model(self.model, self.fabric)
+        return loss
 
     def _forward_backward(self, x: Any, y: Tensor, parts: int, last: bool) -> Loss:
         if self.direct:
             with self.fabric.autocast():
                 loss = self._loss(x, y)
             (loss.total / parts).backward()
-            return loss
+            return Loss(*(part.detach() for part in loss))
         with self.fabric.no_backward_sync(self.module, enabled=not last):
             loss = self._loss(x, y)
             self.fabric.backward(loss.total / parts)

@@ -1,11 +1,13 @@
 """The state of every random number generator a run may use, as tensors and plain data."""
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def random_state() -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -42,3 +44,16 @@ def seed_everything(seed: int, rank: int = 0) -> None:
     random.seed(seed + rank)
     np.random.seed((seed + rank) % 2**32)
     torch.manual_seed(seed + rank)
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Calls of the model in here leave its buffers (running statistics of norms) and all generators as they were."""
+    kept, state = [buffer.clone() for buffer in model.buffers()], random_state()
+    try:
+        yield
+    finally:
+        restore_random_state(*state)
+        with torch.no_grad():
+            for buffer, old in zip(model.buffers(), kept, strict=True):
+                buffer.copy_(old)

@@ -78,11 +78,15 @@ def _number_of_processes(devices: int | str, num_nodes: int) -> int:
     return per_node * num_nodes
 
 
+def takes_graphs(fabric: Any) -> bool:
+    """One GPU: CUDA graphs, because launching a network's kernels one by one takes longer than running them."""
+    return fabric.device.type == "cuda" and fabric.world_size == 1
+
+
 def compile_model(model: nn.Module, fabric: Any) -> Any:
-    """`model` compiled; on one GPU as CUDA graphs, because launching its kernels one by one takes longer
-    than running them. Batches of another size (the last of an epoch) are compiled for themselves."""
-    graphs = fabric.device.type == "cuda" and fabric.world_size == 1
-    return torch.compile(model, mode="reduce-overhead" if graphs else None, dynamic=False)
+    """`model` compiled. Batches of another size (the last of an epoch) are compiled for themselves."""
+    mode = "reduce-overhead" if takes_graphs(fabric) else None
+    return torch.compile(model, mode=mode, dynamic=False)
 
 
 def compile_decision(
