@@ -242,6 +242,26 @@ def test_batches_of_many_sizes(made: list[CapturedGradients]) -> None:
     assert made[0].record.recordings == 4 and made[0].record.replays == 5
 
 
+class OfSets(nn.Module):
+    """Takes more than a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 2)
+
+    def forward(self, x: Tensor, names: frozenset[str]) -> Tensor:
+        return self.inner(x) * len(names)
+
+
+def test_batches_of_other_things_are_not_recorded(made: list[CapturedGradients]) -> None:
+    split = data()
+    model = bf.bayesify(OfSets(), bf.Point(), num_data=NUM)
+    batches = [((split.inputs, frozenset("ab")), split.targets)]
+    history = bf.fit(model, batches, epochs=2, compile=True, progress=False, accelerator="cpu")
+    assert made[0].refusal == "its batches hold frozenset, not tensors and numbers alone"
+    assert history[1]["loss"] < history[0]["loss"]
+
+
 def test_a_resumed_run_goes_on_bit_for_bit(made: list[CapturedGradients], tmp_path: Any) -> None:
     whole, _ = trained(mlp, folder=tmp_path / "whole", schedule=None)
     trained(mlp, folder=tmp_path / "parts", epochs=2, schedule=None)

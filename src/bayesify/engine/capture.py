@@ -62,6 +62,10 @@ class CapturedGradients:
         function: calls `compiled` once.
         """
         leaves, structure = pytree.tree_flatten((x, y))
+        other = [type(leaf).__name__ for leaf in leaves if not _has_a_kind(leaf)]
+        if other:
+            self.refusal = f"its batches hold {other[0]}, not tensors and numbers alone"
+            return None
         with nullcontext() if self.recorded else untouched(self.model):  # what runs no graph at all runs here
             graph = self._next_graph(function, x, y)
         kind = (graph, structure, tuple(_kind(leaf) for leaf in leaves))
@@ -167,6 +171,12 @@ class CudaGraphs:
             loss = function()
         self.pool = self.pool or graph.pool()
         return graph.replay, loss
+
+
+def _has_a_kind(leaf: Any) -> bool:
+    if isinstance(leaf, Tensor):
+        return leaf.layout == torch.strided and not leaf.is_nested
+    return leaf is None or isinstance(leaf, bool | int | float | str)
 
 
 def _kind(leaf: Any) -> Any:
