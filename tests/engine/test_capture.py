@@ -109,11 +109,9 @@ def assert_same(a: nn.Module, b: nn.Module) -> None:
     "method",
     [
         bf.MonteCarloVI(),
-        bf.MonteCarloVI(sampling="flipout"),
         bf.MCDropout(0.2),
         bf.EnsemblePatching(),
         bf.DensityPropagation(),
-        bf.VarianceNetwork(),
     ],
     ids=lambda m: type(m).__name__,
 )
@@ -216,30 +214,30 @@ def test_changes_between_epochs_are_seen(made: list[CapturedGradients]) -> None:
         if epoch == 1:
             model.net[3].p = 0.6
         if epoch == 2:
-            for parameter in model.posterior.parameters():
-                parameter.requires_grad_(parameter.dim() == 1)
+            model.net[0].weight.requires_grad_(False)
 
     with not_recorded():
-        plain, _ = trained(mlp, on_epoch=change)
-    model, _ = trained(mlp, on_epoch=change)
+        plain, _ = trained(mlp, bf.Point(), on_epoch=change)
+    model, _ = trained(mlp, bf.Point(), on_epoch=change)
     assert_same(model, plain)
     assert made[0].record.recordings > 2
 
 
-def test_batches_of_many_sizes(made: list[CapturedGradients]) -> None:
+def test_batches_of_many_sizes(made: list[CapturedGradients], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bayesify.engine.capture.MAX_GRAPHS", 2)
     split = data()
-    batches = [(split.inputs[:n], split.targets[:n]) for n in (10, 12, 14, 16, 18, 20, 10)]
+    batches = [(split.inputs[:n], split.targets[:n]) for n in (10, 12, 14, 10)]
 
     def model() -> bf.BayesianModule:
         torch.manual_seed(0)
-        net = bf.bayesify(mlp(), bf.MonteCarloVI(), num_data=NUM)
+        net = bf.bayesify(mlp(), bf.MCDropout(0.2), num_data=NUM)
         bf.fit(net, batches, epochs=1, compile=True, progress=False, seed=0, accelerator="cpu")
         return net
 
     with not_recorded():
         plain = model()
     assert_same(model(), plain)
-    assert made[0].record.recordings == 4 and made[0].record.replays == 5
+    assert made[0].record.recordings == 2 and made[0].record.replays == 3
 
 
 class OfSets(nn.Module):
