@@ -1,6 +1,5 @@
 """bf.sample_chains: several chains of a small network at once, in one process."""
 
-import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,6 +18,7 @@ from bayesify.posteriors.kept import Place
 from bayesify.posteriors.members import reinitialize
 from bayesify.posteriors.stored_draws import StoredDraws
 from bayesify.samplers import SAMPLERS, Sampler
+from bayesify.weights.keeping import copy_of
 
 
 def sample_chains(
@@ -88,7 +88,7 @@ def sample_chains(
 
 def _starts(net: nn.Module, num_chains: int, seed: int) -> dict[str, nn.Parameter]:
     """Every trainable parameter of all chains: (chains, *shape)."""
-    nets = [net, *(without_guards(copy.deepcopy(net)) for _ in range(num_chains - 1))]
+    nets = [net, *(without_guards(copy_of(net)) for _ in range(num_chains - 1))]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         for other in nets[1:]:

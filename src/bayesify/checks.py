@@ -18,9 +18,11 @@ def check_network(net: Any, wrapped: Iterable[nn.Module]) -> None:
         raise TypeError(
             "net is a TorchScript module, whose parameters cannot be swapped: give the original module"
         )
-    mine = set(net.modules())
+    mine = {
+        m for m in net.modules() if any(True for _ in m.parameters())
+    }  # others may be shared, as nn.ReLU() is
     for other in wrapped:
-        if not mine.isdisjoint(other.modules()):
+        if net is other or not mine.isdisjoint(other.modules()):
             raise ValueError(
                 "net (or a part of it) is already bayesified: use the model you have, or copy.deepcopy(net)"
             )

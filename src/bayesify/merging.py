@@ -1,6 +1,5 @@
 """bf.merge: models that were trained apart become the members of one deep ensemble."""
 
-import copy
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +15,7 @@ from bayesify.methods import DeepEnsemble, Method
 from bayesify.module import BayesianModule, bayesify
 from bayesify.posteriors import Members, Posterior, without_guards
 from bayesify.storage import load
+from bayesify.weights.keeping import copy_of
 
 
 class Member(NamedTuple):
@@ -49,7 +49,7 @@ def merge(
     >>> model = bf.merge(["run-0/model.safetensors", "run-1/model.safetensors"], make_net())
     """
     files = _files(paths)
-    models = [load(path, without_guards(copy.deepcopy(net)), output=output) for path in files]
+    models = [load(path, without_guards(copy_of(net)), output=output) for path in files]
     members = [member for path, model in zip(files, models, strict=True) for member in _members(path, model)]
     _check_same(members)
     _warn_of_copies(members)

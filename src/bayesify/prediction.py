@@ -18,6 +18,7 @@ from bayesify.output_draws import draws_of
 from bayesify.passes.stacked import Stacked
 from bayesify.posteriors import Call
 from bayesify.predictive import Predictive, concatenate
+from bayesify.weights.keeping import NothingBatched
 from bayesify.weights.prefix import Prefix
 from bayesify.weights.slots import is_sharded_unit
 
@@ -186,14 +187,18 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
     def one(draw: dict[str, Tensor]) -> Any:
         return model.pick(model.posterior.run_draw(model.net, call, draw, member))
 
+    kept = NothingBatched(model.posterior.nets(model.net)[member])
     try:
-        with warnings.catch_warnings(), _stacking(weights):
+        with warnings.catch_warnings(), _stacking(weights), kept:
             warnings.filterwarnings("ignore", "There is a performance drop")  # an op that vmap loops over
             result = torch.func.vmap(one, randomness="different")(weights)
     except torch.OutOfMemoryError:
         return None  # too many draws at once for this input; another may fit
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         model.posterior.vmap_refusal = str(error)
+        return None
+    if kept.found:
+        model.posterior.vmap_refusal = f"the network keeps an activation in its attribute {kept.found!r}"
         return None
     return result
 

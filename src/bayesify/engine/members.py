@@ -1,6 +1,5 @@
 """bf.fit_members: the members of a deep ensemble, each trained by a group of processes of its own."""
 
-import copy
 import csv
 import json
 import sys
@@ -22,6 +21,7 @@ from bayesify.merging import merge
 from bayesify.module import BayesianModule
 from bayesify.posteriors import without_guards
 from bayesify.storage import save
+from bayesify.weights.keeping import copy_of
 
 MODEL, BEST, NOTE, METRICS = "model.safetensors", "best.safetensors", "member.json", "metrics.csv"
 POLL = 0.2  # seconds between two looks at the folder
@@ -168,7 +168,7 @@ def _merge(
     for name in (BEST, MODEL):
         files = [place.folder / name for place in places]
         if name == MODEL or all(path.exists() for path in files):
-            merged = merge(files, without_guards(copy.deepcopy(template.net)), output=template.output)
+            merged = merge(files, without_guards(copy_of(template.net)), output=template.output)
             save(merged, folder / name)
     _histories(places).write_csv(folder / METRICS)
     return merged

@@ -1,6 +1,5 @@
 """A network with random weights: what `bayesify` returns."""
 
-import copy
 import threading
 import warnings
 import weakref
@@ -25,6 +24,7 @@ from bayesify.prediction import MODES, is_loader, predict
 from bayesify.predictive import Predictive
 from bayesify.summary import Row, Summary
 from bayesify.weights import Selection
+from bayesify.weights.keeping import copy_of
 from bayesify.weights.slots import is_sharded, is_sharded_unit
 
 MODELS: "weakref.WeakSet[BayesianModule]" = weakref.WeakSet()  # those alive: a network can be in one only
@@ -246,7 +246,7 @@ class BayesianModule(nn.Module):
             )
 
     def _copy(self, member: int, weights: dict[str, Tensor]) -> nn.Module:
-        net = without_guards(copy.deepcopy(self.posterior.nets(self.net)[member]))
+        net = without_guards(copy_of(self.posterior.nets(self.net)[member]))
         with torch.no_grad():
             return self.posterior.install(net, weights)
 

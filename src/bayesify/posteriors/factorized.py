@@ -21,6 +21,7 @@ from bayesify.posteriors.guard import REFUSAL, CheckpointGuard
 from bayesify.priors import Prior
 from bayesify.weights import Selection, Watch, call_with
 from bayesify.weights.elsewhere import stray_refusal
+from bayesify.weights.keeping import remembered
 from bayesify.weights.slots import is_sharded
 from bayesify.weights.watch import memory
 from bayesify.weights.where import kind_of
@@ -164,15 +165,13 @@ class Factorized(Posterior):
         Nothing of it stays: buffers and random state are put back.
         """
         tracked = {name: slots[0].get() for name, slots in self.slots.items()}
-        buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
+        put_back = remembered(net)
         devices = list({t.device for t in tracked.values() if t.is_cuda})
         watch = Watch(tracked, boundary=__file__)
         with warnings.catch_warnings(), torch.random.fork_rng(devices), torch.no_grad(), watch:
             warnings.simplefilter("ignore")  # the real call will warn
             net(*replace(call.args, Moments, _mean), **replace(dict(call.kwargs), Moments, _mean))
-        with torch.no_grad():
-            for name, buffer in net.named_buffers():
-                buffer.copy_(buffers[name])
+        put_back()
         self._learn(watch)
 
     def _verified_run(self, function: Any, net: nn.Module, values: Any, call: Call) -> Any:

@@ -67,7 +67,7 @@ class FlatComponents(nn.Module):
             picked = _InMemory.apply(picked)
         parts = picked.split(self.sizes, -1)
         lead = z.shape[:-1]
-        return {name: part.view(*lead, *shapes[name]) for name, part in zip(self.names, parts, strict=True)}
+        return {name: part.view((*lead, *shapes[name])) for name, part in zip(self.names, parts, strict=True)}
 
 
 def flatten(q: "Components") -> FlatComponents | None:

@@ -1,6 +1,5 @@
 """Several networks at once: every member has its own weights and its own posterior."""
 
-import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -14,6 +13,7 @@ from bayesify.checks import NonFiniteError
 from bayesify.posteriors.base import Call, Idle, Posterior
 from bayesify.weights import find_slots
 from bayesify.weights.elsewhere import RefuseStrays, held_elsewhere
+from bayesify.weights.keeping import copy_of
 
 
 class Members(Posterior):
@@ -28,7 +28,7 @@ class Members(Posterior):
     def __init__(self, net: nn.Module, num_members: int, make: Any) -> None:
         super().__init__()
         self.held_elsewhere = held_elsewhere(find_slots(net))  # a copied network may still reach these there
-        self.copies = nn.ModuleList(copy.deepcopy(net) for _ in range(num_members - 1))
+        self.copies = nn.ModuleList(copy_of(net) for _ in range(num_members - 1))
         self.kept: list[str] = []
         for member in self.copies:
             self.kept = reinitialize(member)

@@ -67,7 +67,10 @@ class Sampler(Optimizer, ABC):
         self.fill(group)
         for p in group["params"]:
             if not p.is_floating_point() or p.is_complex():
-                raise TypeError(f"{type(self).__name__} moves real floating-point parameters, not {p.dtype}")
+                raise TypeError(
+                    f"{type(self).__name__} moves real floating-point parameters, not {p.dtype}: freeze it with "
+                    f"requires_grad_(False), or keep a complex one as a real one and use torch.view_as_complex"
+                )
             if hasattr(p, "device_mesh"):
                 raise TypeError(f"{type(self).__name__} does not take sharded parameters (FSDP2): use DDP")
 

@@ -71,7 +71,8 @@ def _obstacle(parameter: nn.Parameter) -> str:
     if not parameter.requires_grad:
         return "frozen (requires_grad=False)"
     if not parameter.is_floating_point():
-        return f"not a real floating-point tensor ({parameter.dtype})"
+        remedy = "; keep it as a real one and use torch.view_as_complex" if parameter.is_complex() else ""
+        return f"not a real floating-point tensor ({parameter.dtype}){remedy}"
     if parameter.numel() == 0:
         return "empty"
     return ""

@@ -112,7 +112,7 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, dict):
         return list(value.values())
     if isinstance(value, list | tuple | set | frozenset):
-        return list(value)
+        return list(iter(value))  # a class of one's own may refuse to say how long it is
     if isinstance(value, partial):
         return [value.func, *value.args, *value.keywords.values()]
     if isinstance(value, FunctionType):
