@@ -24,6 +24,8 @@ FUNCTIONS = {
     "x * x": (lambda x: x * x, np.square),
     "x ** 2": (lambda x: x**2, np.square),
     "exp": (torch.exp, np.exp),
+    "sin": (torch.sin, np.sin),
+    "cos": (torch.cos, np.cos),
 }
 
 

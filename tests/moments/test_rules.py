@@ -269,13 +269,6 @@ def test_a_rule_of_several_forms_is_told_which_one(monkeypatch: pytest.MonkeyPat
         assert find(torch.tan, (form, "")) in TAKES_HALF
 
 
-def test_a_random_value_written_into_a_plain_tensor_is_refused() -> None:
-    with pytest.raises(
-        NotImplementedError, match=r"add_.*writes a random value into a tensor that is not random"
-    ):
-        propagate(lambda x: torch.zeros(3).double().add_(x), random_moments(3))
-
-
 @pytest.mark.parametrize(
     ("function", "case"),
     [
@@ -283,7 +276,7 @@ def test_a_random_value_written_into_a_plain_tensor_is_refused() -> None:
         (lambda x: x.norm(float("inf")), "ord=inf"),
         (lambda x: torch.linalg.vector_norm(x, 0.5), "ord=0.5"),
         (lambda x: F.normalize(x, 0.5), "p=0.5"),
-        (lambda x: x.scatter_reduce(0, torch.zeros(2, 2).long(), x, "amax"), "reduce='amax'"),
+        (lambda x: x.scatter_reduce(0, torch.zeros(2, 2).long(), x, "prod"), "reduce='prod'"),
     ],
 )
 def test_a_case_that_a_rule_leaves_out_is_named(function: Callable[[Any], Any], case: str) -> None:

@@ -1,18 +1,10 @@
 """Mean and variance of every activation in one pass, through unmodified networks."""
 
-from bayesify.moments.carrier import (
-    FORMS,
-    RULES,
-    Carrier,
-    CarrierMode,
-    Gaussian,
-    Moments,
-    certain,
-    rule,
-    unwrap,
-)
+from bayesify.moments.carrier import FORMS, RULES, Carrier, carried, rule, unwrap
+from bayesify.moments.values import Gaussian, Moments, certain
 
 from bayesify.moments import rules  # isort: skip
+from bayesify.moments.mode import CarrierMode
 from bayesify.moments.sources import Sources, sources
 from bayesify.moments.standin import METADATA, StandIn, holds, replace
 
@@ -26,6 +18,7 @@ __all__ = [
     "Moments",
     "Sources",
     "StandIn",
+    "carried",
     "certain",
     "holds",
     "replace",

@@ -1,67 +1,26 @@
 """Mean and variance carried through every operation of an unmodified network."""
 
+import copy
 import inspect
+import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
-from bayesify.moments.missing import no_place, no_rule
-from bayesify.moments.standin import METADATA, StandIn, replace
-
-
-class Moments(NamedTuple):
-    """Elementwise mean and variance of a random tensor (`var` is a variance, of the mean's shape)."""
-
-    mean: Tensor
-    var: Tensor
-
-
-def certain(value: Tensor) -> Moments:
-    """What no random weight took part in."""
-    return Moments(value, torch.zeros_like(value))
-
-
-class Simplex(NamedTuple):
-    """What softmax gives over the last dimension: rows that sum to 1, and the variance of their scores.
-
-    A product with such rows needs the variance of the scores, because the entries of a row are dependent. After
-    dropout with rate `dropped` an entry a is a·b/(1 − dropped), b one or zero; `mean` and `var` are those of a.
-    """
-
-    mean: Tensor
-    var: Tensor
-    score_var: Tensor
-    dropped: float = 0.0
-
-    def moments(self) -> Moments:
-        """Of each entry by itself."""
-        if not self.dropped:
-            return Moments(self.mean, self.var)
-        return Moments(self.mean, (self.var + self.dropped * self.mean.square()) / (1 - self.dropped))
-
-
-class Gaussian(NamedTuple):
-    """Mean (batch, *shape) and full covariance (batch, n, n) of a random tensor, n numbers per example."""
-
-    mean: Tensor
-    cov: Tensor
-
-    @property
-    def var(self) -> Tensor:
-        return self.cov.diagonal(dim1=-2, dim2=-1).reshape(self.mean.shape)
-
-
-class Entries(NamedTuple):
-    """Picked entries and where they stood, as torch returns them from max, min and topk."""
-
-    values: Any
-    indices: Tensor
-
+from bayesify.moments.missing import no_place, no_rule, not_covered
+from bayesify.moments.standin import METADATA, OPERATORS, StandIn, holds, replace
+from bayesify.moments.values import (
+    Entries,
+    Gaussian,
+    Moments,
+    Simplex,
+    narrowed,
+    widened,
+)
 
 RANDOM = (Moments, Simplex, Gaussian)  # what a carrier may hold
 
@@ -81,11 +40,13 @@ FORMS: dict[str, dict[Any, Callable[..., Any]]] = {
     "full": {},
 }
 INPLACE: set[Any] = set()  # operations whose result is written back into their first argument
+AUGMENTED: set[Any] = set()  # `x += y` and the like: Python binds x to what they return
 INPLACE_AT: dict[Any, int] = {}  # where the argument `inplace` stands, for operations that have one
 TAKES_SIMPLEX: set[Any] = set()  # rules that know what to do with a Simplex
 TAKES_HALF: set[Any] = (
     set()
 )  # rules for variances in bfloat16 beside means in float32; others get all in float32
+TAKES_COMPLEX: set[Any] = set()  # rules that know complex numbers (rules/fourier.py)
 COMPOSITE: set[Any] = set()  # rules written in torch operations on carriers
 NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # torch takes these too
 
@@ -95,6 +56,7 @@ def rule(
     form: str | tuple[str, ...] = "",
     simplex: bool = False,
     half: bool = False,
+    complex_too: bool = False,
     composite: bool = False,
 ) -> Callable[[Callable], Callable]:
     """Register how `operations` act on moments.
@@ -116,11 +78,14 @@ def rule(
             for each, known in by_form.items():
                 FORMS[each][operation] = known
             name = getattr(operation, "__name__", "")
+            if name.startswith("__i"):
+                AUGMENTED.add(operation)
             if name.startswith("__i") or (name.endswith("_") and not name.endswith("__")):
                 INPLACE.add(operation)
             elif inspect.isfunction(operation) and "inplace" in operation.__code__.co_varnames:
                 INPLACE_AT[operation] = operation.__code__.co_varnames.index("inplace")
-        for takes, table in ((simplex, TAKES_SIMPLEX), (half, TAKES_HALF), (composite, COMPOSITE)):
+        tables = (TAKES_SIMPLEX, TAKES_HALF, TAKES_COMPLEX, COMPOSITE)
+        for takes, table in zip((simplex, half, complex_too, composite), tables, strict=True):
             if takes:
                 table.update(by_form.values())
         return function
@@ -141,6 +106,9 @@ class Carrier(StandIn):
     def __init__(self, moments: Any, forms: tuple[str, ...] = ("",)) -> None:
         self.moments = narrowed(moments, forms)
         self.forms = forms
+        self.view_of: Any = (
+            None  # the carrier that sees what is written into this one, and how to find the place
+        )
 
     def metadata(self) -> Tensor:
         return self.moments.mean
@@ -153,6 +121,20 @@ class Carrier(StandIn):
         narrow = "half" in self.forms or "half_on_gpu" in self.forms
         return widened(held) if narrow and not half else held
 
+    def attribute(self, get: Any) -> Any:
+        """Of the tensor it stands for: `T` and the like hold values, `requires_grad` and the like do not."""
+        name = get.__self__.__name__
+        return getattr(self, name) if name in vars(StandIn) else get(self.metadata())
+
+    def data_ptr(self) -> int:
+        return 0  # it has no place of its own
+
+    def __repr__(self) -> str:
+        return f"Carrier({self.moments!r})"
+
+    def __deepcopy__(self, memo: Any) -> "Carrier":
+        return carried(copy.deepcopy(self.moments, memo), self.forms)
+
     @classmethod
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func in METADATA:
@@ -161,6 +143,8 @@ class Carrier(StandIn):
         carrier = first_carrier((*args, *kwargs.values()))
         function = find(func, carrier.forms)
         if function is None:
+            if getattr(func, "__name__", "") == "__get__":
+                return carrier.attribute(func)
             raise NotImplementedError(no_rule(func, carrier.forms))
         if function in COMPOSITE:
             return function(*args, **kwargs)
@@ -174,9 +158,44 @@ class Carrier(StandIn):
             torch._C.DisableTorchFunction()
         ):  # the rule's own operations have no carriers: spares dispatch, traced or not
             result = function(*replace(args, Carrier, unpack), **replace(kwargs, Carrier, unpack))
+        if function not in TAKES_COMPLEX and (
+            is_complex(result) or holds((args, kwargs), Carrier, is_complex)
+        ):
+            raise NotImplementedError(not_covered(func, "complex numbers"))
         if writes:
             return _write_back(func, args[0], result, carrier.forms)
-        return wrap(result, carrier.forms)
+        wrapped = wrap(result, carrier.forms)
+        if not torch.compiler.is_compiling():
+            remember_view(func, args, kwargs, wrapped)
+        return wrapped
+
+
+class TensorCarrier(Carrier, Tensor):  # type: ignore[misc, override]
+    """A carrier for which isinstance(x, Tensor) holds: networks ask, and take another branch for what is none."""
+
+    @staticmethod
+    def __new__(cls, moments: Any, forms: tuple[str, ...]) -> "TensorCarrier":
+        mean = moments.mean
+        return Tensor._make_wrapper_subclass(cls, mean.shape, dtype=mean.dtype, device=mean.device)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
+        """Past `__torch_function__` there is nothing to compute with."""
+        raise NotImplementedError(no_rule(func, ("",)))
+
+
+for _name in OPERATORS:  # torch's own ask the mode (mode.py), whatever stands on the left
+    setattr(TensorCarrier, _name, getattr(Tensor, _name))
+
+
+def carried(moments: Any, forms: tuple[str, ...] = ("",)) -> Carrier:
+    """A carrier of `moments`; dynamo traces a plain object only."""
+    return Carrier(moments, forms) if torch.compiler.is_compiling() else TensorCarrier(moments, forms)
+
+
+def is_complex(value: Any) -> bool:
+    held = value.moments if isinstance(value, Carrier) else value
+    return isinstance(held, RANDOM) and held.mean.is_complex()
 
 
 def find(func: Any, forms: tuple[str, ...]) -> Callable[..., Any] | None:
@@ -191,8 +210,8 @@ def find(func: Any, forms: tuple[str, ...]) -> Callable[..., Any] | None:
 def wrap(value: Any, forms: tuple[str, ...]) -> Any:
     """`value` with every moments object in it as a carrier."""
     if isinstance(value, Entries):
-        return Entries(Carrier(value.values, forms), value.indices)
-    return replace(value, RANDOM, lambda moments: Carrier(moments, forms))
+        return Entries(carried(value.values, forms), value.indices)
+    return replace(value, RANDOM, lambda moments: carried(moments, forms))
 
 
 def unwrap(value: Any) -> Any:
@@ -202,65 +221,57 @@ def unwrap(value: Any) -> Any:
 
 def _without_inplace(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool]:
     """The arguments without `inplace`, and whether the result goes into the first of them."""
-    writes = func in INPLACE or bool(kwargs.get("inplace", False))
+    writes = writes_into_first(func, args, kwargs)
     place = INPLACE_AT.get(func, len(args))
-    if place < len(args):
-        writes = bool(args[place])
-        args = (*args[:place], *args[place + 1 :])
+    args = (*args[:place], *args[place + 1 :])
     return args, {k: v for k, v in kwargs.items() if k != "inplace"}, writes
+
+
+def writes_into_first(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Does the result go into the first argument?"""
+    place = INPLACE_AT.get(func, len(args))
+    return bool(args[place]) if place < len(args) else func in INPLACE or bool(kwargs.get("inplace", False))
 
 
 def _write_back(func: Any, target: Any, result: Any, forms: tuple[str, ...]) -> Any:
     if isinstance(target, Carrier):
         target.moments = narrowed(result, forms)
+        write_through(target)
         return target
-    if func.__name__.startswith("__i"):  # Python binds the name to what an augmented assignment returns
+    if func in AUGMENTED:
         return wrap(result, forms)
     raise NotImplementedError(no_place(func))
 
 
+def remember_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    """Operations in place on a view change what it is a view of, as long as somebody holds that."""
+    base = args[0] if args else None
+    if not isinstance(base, Carrier):
+        return
+    holder = (
+        weakref.ref(base) if base.view_of is None else lambda: base
+    )  # a view leads to what it is a view of
+    for place, view in enumerate(result) if type(result) is tuple else ((None, result),):
+        if isinstance(view, Carrier) and isinstance(view.moments, Moments) and view.moments.mean._is_view():
+            view.view_of = (holder, func, args[1:], kwargs, place)
+
+
+def write_through(view: Carrier) -> None:
+    if view.view_of is None or (base := view.view_of[0]()) is None:
+        return
+    _, func, args, kwargs, place = view.view_of
+    whole = base.unpacked()
+    new = Moments(whole.mean.clone(), torch.empty_like(whole.mean).copy_(whole.var))
+    with torch._C.DisableTorchFunction():
+        for own, written in zip(new, view.unpacked(), strict=True):
+            part = func(own, *args, **kwargs)
+            (part if place is None else part[place]).copy_(written)
+    base.moments = narrowed(new, base.forms)
+    write_through(base)
+
+
 def _mean(carrier: Carrier) -> Tensor:
     return carrier.moments.mean
-
-
-def narrowed(held: Any, forms: tuple[str, ...]) -> Any:
-    """Variances in bfloat16 beside means in float32: a rounding of 0.2 % on average, no smaller range."""
-    wanted = "half" in forms or ("half_on_gpu" in forms and held.mean.is_cuda)
-    return _variances_in(held, torch.bfloat16) if wanted and held.mean.dtype == torch.float32 else held
-
-
-def widened(held: Any) -> Any:
-    """Variances in the precision of the mean."""
-    return _variances_in(held, held.mean.dtype)
-
-
-def _variances_in(held: Any, dtype: torch.dtype) -> Any:
-    if isinstance(held, Gaussian) or held.var.dtype == dtype:
-        return held
-    var = in_dtype(held.var, dtype)
-    if isinstance(held, Simplex):
-        return Simplex(held.mean, var, in_dtype(held.score_var, dtype), held.dropped)
-    return Moments(held.mean, var)
-
-
-def in_dtype(var: Tensor, dtype: torch.dtype) -> Tensor:
-    """`var` in another dtype; an expanded view stays one."""
-    if var.dtype == dtype:
-        return var
-    if 0 not in var.stride():
-        return var.to(dtype)
-    own = var[tuple([slice(None, None if step else 1) for step in var.stride()])]
-    return own.to(dtype).expand(var.shape)
-
-
-class CarrierMode(TorchFunctionMode):
-    """Catches carriers inside tuples, where dynamo does not look for `__torch_function__`."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if first_carrier((*args, *kwargs.values())) is not None:
-            return Carrier.handle(func, tuple(args), kwargs)
-        return func(*args, **kwargs)
 
 
 def first_carrier(values: Iterable[Any]) -> Any:
@@ -272,8 +283,3 @@ def first_carrier(values: Iterable[Any]) -> Any:
                 if isinstance(v, Carrier):
                     return v
     return None
-
-
-def parts(value: Any) -> tuple[Any, Any]:
-    """(mean, var) of an operand; var is None for what is not random."""
-    return (value.mean, value.var) if isinstance(value, Moments) else (value, None)

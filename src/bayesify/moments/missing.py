@@ -40,14 +40,7 @@ def no_place(func: Any) -> str:
     )
     return (
         f"{name_of(func)!r} in {calling_module()} writes a random value into a tensor that is not random, "
-        f"which cannot hold a variance: {instead}"
-    )
-
-
-def only_a_view() -> str:
-    return (
-        f"{calling_module()} writes entries of a view of a random tensor, whose base would not see them: "
-        f"write x[i, j] = … in one step, or into x.clone()"
+        f"which cannot hold a variance in compiled code or with full covariances: {instead}"
     )
 
 

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments
 from bayesify.moments.standin import replace
+from bayesify.moments.values import Moments
 
 
 class Sources(NamedTuple):

@@ -61,11 +61,11 @@ class StandIn:
 
     @property
     def H(self) -> Any:
-        return self.T
+        return self.T.conj() if self.dtype.is_complex else self.T
 
     @property
     def mH(self) -> Any:
-        return self.mT
+        return self.mT.conj() if self.dtype.is_complex else self.mT
 
     @property
     def data(self) -> Any:
@@ -74,6 +74,10 @@ class StandIn:
     @property
     def real(self) -> Any:
         return self.handle(torch.real, (self,), {})
+
+    @property
+    def imag(self) -> Any:
+        return self.handle(torch.imag, (self,), {})
 
     def dim(self) -> int:
         return self.metadata().dim()
@@ -112,6 +116,7 @@ for _name, _operation in _REFLECTED.items():
     setattr(StandIn, f"__{_name}__", _operator(_operation, reflected=True))
 for _name, _operation in {"pow": torch.Tensor.pow, "ipow": torch.Tensor.pow_}.items():
     setattr(StandIn, f"__{_name}__", _operator(_operation))
+OPERATORS = [name for name, value in vars(StandIn).items() if getattr(value, "__name__", "") == "operator"]
 StandIn.__hash__ = object.__hash__  # type: ignore[method-assign]  # __eq__ above is elementwise
 
 #: operations that read what a tensor is, not what it holds
@@ -145,10 +150,10 @@ def replace(value: Any, kind: Any, function: Any) -> Any:
     return value
 
 
-def holds(value: Any, kind: Any) -> bool:
-    """Is there an object of class `kind` in `value`, where `replace` would find it?"""
+def holds(value: Any, kind: Any, test: Any = None) -> bool:
+    """Is there an object of class `kind`, that passes `test`, in `value`, where `replace` would find it?"""
     if isinstance(value, kind):
-        return True
+        return test is None or test(value)
     if type(value) is dict:
         value = list(value.values())
-    return type(value) in (list, tuple) and any(holds(v, kind) for v in value)
+    return type(value) in (list, tuple) and any(holds(v, kind, test) for v in value)

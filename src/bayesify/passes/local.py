@@ -14,8 +14,8 @@ from torch import Generator, Tensor
 from bayesify.families import Family, standard_normal
 from bayesify.families.noise import random_signs
 from bayesify.moments import METADATA, Moments, StandIn, replace
-from bayesify.moments.carrier import parts
 from bayesify.moments.rules.linear import CONVOLUTIONS, LINEAR_MAPS, linear_map, variance_map
+from bayesify.moments.values import parts
 
 LOCAL_KINDS = ("linear", "conv")  # layers whose weights may take the local pass
 VAR_FLOOR = 1e-16  # keeps the gradient of the square root finite where an output has no variance

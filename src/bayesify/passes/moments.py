@@ -1,5 +1,6 @@
 """The moments pass: random weights are swapped in as carriers, the output comes back as Moments."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from bayesify.families import Family
-from bayesify.moments import Carrier, CarrierMode, Moments, unwrap
+from bayesify.moments import Carrier, CarrierMode, Gaussian, Moments, carried, unwrap
 from bayesify.moments.rules.covariance import independent
 from bayesify.weights.slots import Slots, call_with
 
@@ -23,7 +24,7 @@ def _carried(moments: Moments, forms: tuple[str, ...]) -> Carrier:
     """A carrier; for residual sums with their cross term one whose mean can be differentiated by."""
     if "cross" in forms and not moments.mean.requires_grad:
         moments = Moments(moments.mean.detach().requires_grad_(), moments.var)
-    return Carrier(moments, forms)
+    return carried(moments, forms)
 
 
 def call_with_moments(
@@ -39,7 +40,7 @@ def call_with_moments(
     def wrapped(value: Any) -> Any:
         if not isinstance(value, Moments):
             return value
-        return Carrier(independent(value), forms) if "full" in forms else _carried(value, forms)
+        return carried(independent(value), forms) if "full" in forms else _carried(value, forms)
 
     args = pytree.tree_map(wrapped, args, is_leaf=_is_moments)
     kwargs = pytree.tree_map(wrapped, dict(kwargs), is_leaf=_is_moments)
@@ -57,9 +58,30 @@ def _called(net: nn.Module, slots: Slots, values: Any, args: Any, kwargs: Any) -
         ):  # the mode has nothing to do with the KL and the weights' moments
             return values(names)
 
-    with CarrierMode():
+    mode = CarrierMode()
+    with mode:
         output = call_with(net, slots, outside, args, kwargs)
-    return pytree.tree_map(unwrap, output)
+    mode.leave()
+    return _unwrapped(mode, output)
+
+
+def _unwrapped(mode: CarrierMode, output: Any) -> Any:
+    """`output` with moments in the place of carriers, also in the attributes of an object, such as a dataclass."""
+
+    def one(value: Any) -> Any:
+        value = unwrap(mode.standing_for(value))
+        held = (
+            ()
+            if isinstance(value, Moments | Gaussian | Tensor | nn.Module)
+            else getattr(value, "__dict__", ())
+        )
+        if not any(isinstance(v, Tensor | list | tuple | dict) for v in held and held.values()):
+            return value
+        value = copy.copy(value)
+        vars(value).update(_unwrapped(mode, held))
+        return value
+
+    return pytree.tree_map(one, output)
 
 
 def _is_moments(value: Any) -> bool:

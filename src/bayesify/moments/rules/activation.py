@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import Gaussian, Moments, parts, rule, spelled
+from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.rules.arithmetic import mul
+from bayesify.moments.values import Gaussian, Moments, parts
 
 
 def scaled(mean: Tensor, slope: Tensor, x: Any) -> Any:

@@ -5,11 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, parts, rule, spelled
+from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
+from bayesify.moments.values import Moments, parts
 
 
-@rule(*spelled("add", "add_", "__add__", "__radd__", "__iadd__"), half=True)
+@rule(*spelled("add", "add_", "__add__", "__radd__", "__iadd__"), half=True, complex_too=True)
 def add(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     """E(x + αy) = E x + α E y;  Var = Var x + α² Var y, x and y taken as independent (residual sums).
 
@@ -22,28 +23,31 @@ def add(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     if y_var is not None and alpha != 1:
         y_var = alpha**2 * y_var
     if x_var is None or y_var is None:
-        return Moments(mean, (y_var if x_var is None else x_var).expand(mean.shape))
+        var = (y_var if x_var is None else x_var).expand(mean.shape)
+        return Moments(mean, var.to(mean.dtype) if mean.is_complex() else var)
     return Moments(mean, x_var + y_var)
 
 
-@rule(*spelled("sub", "sub_", "subtract", "__sub__", "__isub__"), half=True)
+@rule(*spelled("sub", "sub_", "subtract", "__sub__", "__isub__"), half=True, complex_too=True)
 def sub(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     return add(x, y, alpha=-alpha)
 
 
-@rule(*spelled("rsub", "__rsub__"), half=True)
+@rule(*spelled("rsub", "__rsub__"), half=True, complex_too=True)
 def rsub(x: Any, y: Any) -> Moments:
     return add(y, x, alpha=-1)
 
 
-@rule(*spelled("neg", "neg_", "negative", "__neg__"), half=True)
+@rule(*spelled("neg", "neg_", "negative", "__neg__"), half=True, complex_too=True)
 def negative(x: Moments) -> Moments:
     return Moments(-x.mean, x.var)
 
 
-@rule(*spelled("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), half=True)
+@rule(*spelled("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), half=True, complex_too=True)
 def mul(x: Any, y: Any) -> Moments:
     """Independent: Var xy = (E x)² Var y + Var x ((E y)² + Var y). x·x is the square, to first order."""
+    if has_complex(x, y):
+        return complex_product(torch.mul, x, y)
     if x is y:
         return Moments(x.mean.square(), 4 * x.mean.square() * x.var)
     (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
@@ -55,14 +59,57 @@ def mul(x: Any, y: Any) -> Moments:
     return Moments(mean, x_mean.square() * y_var + x_var * (y_mean.square() + y_var))
 
 
-@rule(*spelled("div", "div_", "divide", "true_divide", "__truediv__", "__itruediv__"), half=True)
+def has_complex(*operands: Any) -> bool:
+    return any(
+        isinstance(m, complex) or (isinstance(m, Tensor) and m.is_complex()) for m, _ in map(parts, operands)
+    )
+
+
+def complex_product(operation: Any, x: Any, y: Any) -> Moments:
+    """Σ x·y of complex entries, all real and imaginary parts independent: Re z = Σ Re x Re y − Im x Im y, and so on,
+    each product with the variance of independent factors."""
+    if x is y:
+        raise NotImplementedError(not_covered(operation, "a complex number by itself"))
+    (x_mean, x_var), (y_mean, y_var) = ((torch.as_tensor(m), v) for m, v in (parts(x), parts(y)))
+    x_square, y_square = _squared_parts(x_mean), _squared_parts(y_mean)
+    var: Any = 0.0
+    if x_var is not None:
+        var = var + _paired(operation, x_var, y_square)
+    if y_var is not None:
+        var = var + _paired(operation, x_square if x_var is None else x_square + x_var, y_var)
+    return Moments(operation(x_mean, y_mean), var)
+
+
+def _squared_parts(x: Tensor) -> Tensor:
+    return torch.complex(x.real.square(), x.imag.square()) if x.is_complex() else x.square()
+
+
+def _paired(operation: Any, x: Tensor, y: Tensor) -> Tensor:
+    """Real with real and imaginary with imaginary parts add to the real one, the others to the imaginary one."""
+    if not x.is_complex() or not y.is_complex():
+        return operation(*(t.to(x.dtype if x.is_complex() else y.dtype) for t in (x, y)))
+    return torch.complex(
+        operation(x.real, y.real) + operation(x.imag, y.imag),
+        operation(x.real, y.imag) + operation(x.imag, y.real),
+    )
+
+
+@rule(
+    *spelled("div", "div_", "divide", "true_divide", "__truediv__", "__itruediv__"),
+    half=True,
+    complex_too=True,
+)
 def div(x: Any, y: Any, *, rounding_mode: None = None) -> Moments:
     """First order in the divisor: Var x/y = (Var x + (x/y)² Var y)/(E y)²."""
     if rounding_mode is not None:
         raise NotImplementedError(not_covered(torch.div, f"rounding_mode={rounding_mode!r}"))
+    if has_complex(y):
+        raise NotImplementedError(not_covered(torch.div, "a complex divisor"))
     if x is y:
         return Moments(torch.ones_like(x.mean), torch.zeros_like(x.var))
     (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
+    if has_complex(x) and y_var is not None:
+        return complex_product(torch.mul, x, div(1.0, y))
     mean = x_mean / y_mean
     if y_var is None:
         return Moments(mean, x_var / _squared(y_mean))
@@ -105,12 +152,12 @@ def _squared(value: Any) -> Any:
     return value.square() if isinstance(value, Tensor) else value * value
 
 
-@rule(*spelled("sum"))
+@rule(*spelled("sum"), complex_too=True)
 def total(x: Moments, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Moments:
     return Moments(torch.sum(x.mean, dim, keepdim, dtype=dtype), torch.sum(x.var, dim, keepdim, dtype=dtype))
 
 
-@rule(*spelled("mean"))
+@rule(*spelled("mean"), complex_too=True)
 def average(x: Moments, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Moments:
     """Var of a mean over n entries: Σ Var x / n²."""
     mean = torch.mean(x.mean, dim, keepdim, dtype=dtype)

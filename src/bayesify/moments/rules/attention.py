@@ -7,10 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, Simplex, parts, rule
+from bayesify.moments.carrier import rule
 from bayesify.moments.missing import not_covered
 from bayesify.moments.rules.product import product, weighted_mean
 from bayesify.moments.rules.softmax import softmax_var
+from bayesify.moments.values import Moments, Simplex, parts
 
 
 @rule(F.scaled_dot_product_attention, half=True)

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import FORMS, Gaussian, Moments, parts, rule, spelled
+from bayesify.moments.carrier import FORMS, rule, spelled
 from bayesify.moments.rules import activation
 from bayesify.moments.rules.patches import patches, patches_of_covariance
 from bayesify.moments.rules.pool import _indexed
+from bayesify.moments.values import Gaussian, Moments, parts
 
 MAX_GIGABYTES = 4.0  # the largest covariance of one layer; raise it where there is memory for more
 

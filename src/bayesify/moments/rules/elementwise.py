@@ -5,13 +5,18 @@ from typing import Any
 
 import torch
 
-from bayesify.moments.carrier import Moments, parts, rule, spelled
+from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
 from bayesify.moments.rules.activation import scaled
+from bayesify.moments.values import Moments, parts
 
 
-@rule(*spelled("abs", "abs_", "absolute", "__abs__"))
+@rule(*spelled("abs", "abs_", "absolute", "__abs__"), complex_too=True)
 def absolute(x: Moments) -> Moments:
+    """Of a complex number, by its direction: Var |z| = (Re² Var Re + Im² Var Im)/|z|²."""
+    if x.mean.is_complex():
+        direction = torch.sgn(x.mean)
+        return Moments(x.mean.abs(), direction.real**2 * x.var.real + direction.imag**2 * x.var.imag)
     return Moments(x.mean.abs(), x.var)
 
 

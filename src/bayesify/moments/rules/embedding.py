@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, rule
+from bayesify.moments.carrier import rule
 from bayesify.moments.missing import not_covered
+from bayesify.moments.values import Moments
 
 
 @rule(F.embedding)

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, in_dtype, rule, spelled
+from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.rules import activation, arithmetic, elementwise
 from bayesify.moments.rules.owen import owens_t
+from bayesify.moments.values import Moments, in_dtype
 
 VAR_FLOOR = 1e-12  # below it an input counts as certain: derivatives by v grow like 1/√v at a kink
 SMALL_ON = ("cuda",)  # devices where relu keeps its derivatives in 16 bits
@@ -34,9 +35,11 @@ def leaky_relu(x: Moments, negative_slope: float = 0.01) -> Moments:
     )
 
 
-@rule(*spelled("abs", "abs_", "absolute", "__abs__"), form="exact")
+@rule(*spelled("abs", "abs_", "absolute", "__abs__"), form="exact", complex_too=True)
 def absolute(x: Moments) -> Moments:
     """|x| = −x + 2 relu x."""
+    if x.mean.is_complex():
+        return elementwise.absolute(x)
     return leaky_relu(x, -1.0)
 
 
@@ -53,9 +56,14 @@ def power(x: Any, exponent: Any) -> Moments:
     return square(x) if is_square else elementwise.power(x, exponent)
 
 
-@rule(*spelled("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"), form="exact", half=True)
+@rule(
+    *spelled("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"),
+    form="exact",
+    half=True,
+    complex_too=True,
+)
 def mul(x: Any, y: Any) -> Moments:
-    return square(x) if x is y else arithmetic.mul(x, y)
+    return square(x) if x is y and not x.mean.is_complex() else arithmetic.mul(x, y)
 
 
 @rule(*spelled("exp", "exp_"), form="exact")
@@ -63,6 +71,22 @@ def exp(x: Moments) -> Moments:
     """Log-normal: E y = e^{μ + v/2};  Var y = (e^v − 1)(E y)²."""
     mean = (x.mean + 0.5 * x.var).exp()
     return Moments(mean, x.var.expm1() * mean.square())
+
+
+@rule(*spelled("sin", "sin_"), form="exact")
+def sin(x: Moments) -> Moments:
+    """E y = e^{−v/2} sin μ;  Var y = ½(1 − e^{−v})(1 + e^{−v} cos 2μ)."""
+    return Moments((-0.5 * x.var).exp() * x.mean.sin(), _wave_var(x, 1))
+
+
+@rule(*spelled("cos", "cos_"), form="exact")
+def cos(x: Moments) -> Moments:
+    """E y = e^{−v/2} cos μ;  Var y = ½(1 − e^{−v})(1 − e^{−v} cos 2μ)."""
+    return Moments((-0.5 * x.var).exp() * x.mean.cos(), _wave_var(x, -1))
+
+
+def _wave_var(x: Moments, sign: int) -> Tensor:
+    return 0.5 * -torch.expm1(-x.var) * (1 + sign * (-x.var).exp() * (2 * x.mean).cos())
 
 
 @rule(torch.nn.functional.gelu, form="exact", half=True)

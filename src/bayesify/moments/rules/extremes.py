@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import Entries, Moments, parts, rule, spelled
+from bayesify.moments.carrier import rule, spelled
+from bayesify.moments.values import Entries, Moments, parts
 
 
 def extreme_of(pick: Any, x: Moments, dim: Any = (), keepdim: bool = False) -> Moments:

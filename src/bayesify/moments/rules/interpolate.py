@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, rule
+from bayesify.moments.carrier import rule
+from bayesify.moments.values import Moments
 
 SEPARABLE = {"linear": "linear", "bilinear": "linear", "trilinear": "linear", "bicubic": "bicubic"}
 

@@ -6,9 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, parts, rule, spelled
+from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
 from bayesify.moments.rules.arithmetic import add, average, sub
+from bayesify.moments.values import Moments, parts
 
 
 @rule(torch.linalg.vector_norm)

@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, in_dtype, parts, rule
+from bayesify.moments.carrier import rule
 from bayesify.moments.recompute import forgetting
+from bayesify.moments.values import Moments, in_dtype, parts
 
 CONVOLUTIONS = (
     F.conv1d,

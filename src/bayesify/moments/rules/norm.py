@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, parts, rule
+from bayesify.moments.carrier import rule
 from bayesify.moments.recompute import recomputed
 from bayesify.moments.rules.lengths import direction_var
+from bayesify.moments.values import Moments, parts
 
 NORM_FORMS = ("", "total", "simple")  # first order; divided by the total of both moments; scaled only
 

@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import RULES, Moments
+from bayesify.moments.carrier import RULES
 from bayesify.moments.rules.shape import moved
+from bayesify.moments.values import Moments
 
 
 def max_pool(with_indices: Any, dims: int, x: Moments, *args: Any, **kwargs: Any) -> Any:

@@ -6,14 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, Simplex, certain, parts, rule, spelled
+from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
 from bayesify.moments.recompute import recomputed
-from bayesify.moments.rules.arithmetic import mul
+from bayesify.moments.rules.arithmetic import complex_product, has_complex, mul
+from bayesify.moments.values import Moments, Simplex, certain, parts
 
 
 def product(operation: Any, x: Any, y: Any) -> Moments:
     """z = Σ x·y, entries independent: Var z = Σ Var x (E y)² + ((E x)² + Var x) Var y."""
+    if has_complex(x, y):
+        return complex_product(operation, x, y)
     (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
     mean = operation(x_mean, y_mean)
     dtype = (y_var if x_var is None else x_var).dtype  # variances may come in another precision than means
@@ -32,7 +35,7 @@ def _square(x: Tensor) -> Tensor:
 MATMULS = (torch.linalg.matmul, torch.sparse.mm, *spelled("matmul", "bmm", "mm", "mv", "spmm", "__matmul__"))
 
 
-@rule(*MATMULS, simplex=True, half=True)
+@rule(*MATMULS, simplex=True, half=True, complex_too=True)
 def matmul(x: Any, y: Any) -> Moments:
     if isinstance(x, Simplex):
         y = y.moments() if isinstance(y, Simplex) else y
@@ -124,10 +127,10 @@ def _weighted(
     return offset + rows * centre, var
 
 
-@rule(torch.einsum, half=True)
+@rule(torch.einsum, half=True, complex_too=True)
 def einsum(equation: str, *operands: Any) -> Moments:
     """One or two operands. An index summed in one operand alone is summed first: its terms share the other."""
-    if len(operands) == 1 and isinstance(operands[0], list | tuple):
+    if len(operands) == 1 and type(operands[0]) in (list, tuple):
         operands = tuple(operands[0])
     left, arrow, out = equation.replace(" ", "").partition("->")
     terms = left.split(",")

@@ -59,7 +59,7 @@ def layers(
 ) -> tuple[Any, ...]:
     """Outputs of the last layer and the last states; x is (steps, batch, features), or the batch comes first."""
     states = hx if name == "lstm" else (hx,)
-    if isinstance(states, Tensor) or isinstance(weights, Tensor):
+    if isinstance(hx, Tensor) != (name != "lstm") or isinstance(weights, Tensor):
         raise NotImplementedError(not_covered(getattr(torch, name), "a packed sequence"))
     runs, each = num_layers * (2 if bidirectional else 1), 4 if has_biases else 2
     if len(weights) != runs * each:

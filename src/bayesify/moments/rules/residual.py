@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, rule, spelled
+from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.rules.arithmetic import add
+from bayesify.moments.values import Moments
 
 MAX_NUMBERS = 4096  # of an example in a residual sum; raise it where there is time for more backward passes
 
 
-@rule(*spelled("add", "add_", "__add__", "__radd__", "__iadd__"), form="cross", half=True)
+@rule(*spelled("add", "add_", "__add__", "__radd__", "__iadd__"), form="cross", half=True, complex_too=True)
 def residual_sum(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     """`add`, and 2α Cov(x, y) where one operand was computed from the other (paper 3, eq. 13 corrected).
 
@@ -28,7 +29,7 @@ def residual_sum(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     return Moments(total.mean, total.var + 2 * alpha * covariance(x, y)) if related else total
 
 
-@rule(*spelled("sub", "sub_", "subtract", "__sub__", "__isub__"), form="cross", half=True)
+@rule(*spelled("sub", "sub_", "subtract", "__sub__", "__isub__"), form="cross", half=True, complex_too=True)
 def residual_difference(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     return residual_sum(x, y, alpha=-alpha)
 

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, parts, rule, spelled
+from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
+from bayesify.moments.values import Moments, parts
 
 
-@rule(*spelled("index_add", "index_add_"))
+@rule(*spelled("index_add", "index_add_"), complex_too=True)
 def index_add(x: Any, dim: int, index: Tensor, source: Any, *, alpha: float = 1) -> Moments:
     """x_i + α Σ y_j over the j that go to i:  Var = Var x_i + α² Σ Var y_j."""
     (mean, var), (y, y_var) = _both(x), _both(source)
@@ -19,7 +20,7 @@ def index_add(x: Any, dim: int, index: Tensor, source: Any, *, alpha: float = 1)
     )
 
 
-@rule(*spelled("scatter_add", "scatter_add_"))
+@rule(*spelled("scatter_add", "scatter_add_"), complex_too=True)
 def scatter_add(x: Any, dim: int, index: Tensor, src: Any) -> Moments:
     """As `index_add`, with a place for every entry."""
     (mean, var), (y, y_var) = _both(x), _both(src)
@@ -30,10 +31,18 @@ def scatter_add(x: Any, dim: int, index: Tensor, src: Any) -> Moments:
 def scatter_reduce(
     x: Any, dim: int, index: Tensor, src: Any, reduce: str, *, include_self: bool = True
 ) -> Moments:
-    """Sums add variances; the variance of a mean of n entries is the mean of their variances over n."""
-    if reduce not in ("sum", "mean"):
+    """Sums add variances; the variance of a mean of n entries is the mean of their variances over n.
+
+    The extremes have that of the entry whose mean is the extreme one (of several equal ones, the larger)."""
+    if reduce == "prod":
         raise NotImplementedError(not_covered(torch.scatter_reduce, f"reduce={reduce!r}"))
     (mean, var), (y, y_var) = _both(x), _both(src)
+    if reduce in ("amax", "amin"):
+        extreme = mean.scatter_reduce(dim, index, y, reduce, include_self=include_self)
+        var = torch.where(extreme == mean, var, 0.0)
+        used = tuple(slice(n) for n in index.shape)  # of y, entries past the index take no part
+        chosen = torch.where(extreme.gather(dim, index) == y[used], y_var[used], 0.0)
+        return Moments(extreme, var.scatter_reduce(dim, index, chosen, "amax", include_self=include_self))
 
     def reduced(values: Tensor, sources: Tensor, how: str = reduce) -> Tensor:
         return values.scatter_reduce(dim, index, sources, how, include_self=include_self)

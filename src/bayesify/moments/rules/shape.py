@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import INPLACE, RULES, Moments, Simplex, parts, rule, spelled
-from bayesify.moments.missing import only_a_view
+from bayesify.moments.carrier import INPLACE, rule, spelled
 from bayesify.moments.standin import replace
+from bayesify.moments.values import Moments, Simplex, parts
 
 
 def moved(operation: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -30,7 +30,20 @@ def _mean(moments: Moments) -> Tensor:
 MOVES = (
     *("reshape", "flatten", "view", "view_as", "reshape_as", "ravel", "t", "transpose", "permute"),
     *("movedim", "moveaxis", "swapaxes", "swapdims", "squeeze", "unsqueeze", "expand", "expand_as", "clone"),
-    *("broadcast_to", "contiguous", "detach", "detach_", "real", "__getitem__", "narrow", "select", "gather"),
+    *(
+        "broadcast_to",
+        "contiguous",
+        "detach",
+        "detach_",
+        "real",
+        "imag",
+        "view_as_real",
+        "resolve_conj",
+        "__getitem__",
+        "narrow",
+        "select",
+        "gather",
+    ),
     *(
         "index_select",
         "take_along_dim",
@@ -57,35 +70,42 @@ MOVES = (
     *("diag", "diag_embed", "diagflat", "atleast_1d", "atleast_2d", "atleast_3d", "positive", "__pos__"),
 )
 for _operation in spelled(*MOVES):
-    rule(_operation, half=True)(partial(moved, _operation))
+    rule(_operation, half=True, complex_too=_operation.__name__ != "adjoint")(partial(moved, _operation))
 
 
 for _name in ("squeeze", "unsqueeze", "transpose", "t"):  # in place: the carrier gets other views
-    rule(*spelled(f"{_name}_"), half=True)(partial(moved, getattr(torch.Tensor, _name)))
+    rule(*spelled(f"{_name}_"), half=True, complex_too=True)(partial(moved, getattr(torch.Tensor, _name)))
 
 
-@rule(torch.broadcast_tensors, half=True)
+@rule(torch.broadcast_tensors, half=True, complex_too=True)
 def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
     shape = torch.broadcast_shapes(*(parts(t)[0].shape for t in tensors))
     return tuple(moved(torch.Tensor.expand, t, shape) for t in tensors)
 
 
-@rule(torch.Tensor.__setitem__, half=True)
+@rule(torch.Tensor.__setitem__, half=True, complex_too=True)
 def setitem(x: Any, key: Any, value: Any) -> Moments:
     """x[key] = value: mean and variance are written, a deterministic value has variance 0.
 
-    Into copies, because a rule's variance may be that of its input; a view, whose base should change too, is refused.
+    Into copies, because a rule's variance may be that of its input.
     """
     (mean, var), (new, new_var) = parts(x), parts(value)
-    if not torch.compiler.is_compiling() and var is not None and mean._is_view():
-        raise NotImplementedError(only_a_view())
     mean, var = mean.clone(), torch.zeros_like(mean) if var is None else var.clone()
     mean[key], var[key] = new, 0.0 if new_var is None else new_var
     return Moments(mean, var)
 
 
 INPLACE.add(torch.Tensor.__setitem__)
-rule(torch.Tensor.unflatten, torch.unflatten, half=True)(partial(moved, torch.unflatten))
+
+
+@rule(torch.Tensor.copy_, half=True, complex_too=True)
+def copy_(x: Any, source: Any, non_blocking: bool = False) -> Moments:
+    like, (mean, var) = parts(x)[0], parts(source)
+    var = torch.zeros_like(mean) if var is None else var
+    return Moments(mean.to(like).expand(like.shape), var.to(like.device).expand(like.shape))
+
+
+rule(torch.Tensor.unflatten, torch.unflatten, half=True, complex_too=True)(partial(moved, torch.unflatten))
 
 CASTS = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cuda", "cpu", "pin_memory")
 
@@ -109,15 +129,15 @@ def _cast_by(operation: Any) -> Any:
 
 
 for _operation in spelled(*CASTS):
-    rule(_operation, simplex=True)(_cast_by(_operation))
+    rule(_operation, simplex=True, complex_too=True)(_cast_by(_operation))
 
 
-@rule(*spelled("cat", "concat", "concatenate"), half=True)
+@rule(*spelled("cat", "concat", "concatenate"), half=True, complex_too=True)
 def cat(tensors: Any, dim: int = 0) -> Moments:
     return _joined(torch.cat, tensors, dim)
 
 
-@rule(*spelled("stack"), half=True)
+@rule(*spelled("stack"), half=True, complex_too=True)
 def stack(tensors: Any, dim: int = 0) -> Moments:
     return _joined(torch.stack, tensors, dim)
 
@@ -133,7 +153,7 @@ for _operation in spelled("hstack", "vstack", "dstack", "column_stack", "row_sta
     rule(_operation, half=True)(partial(_joined, _operation))
 
 
-@rule(*spelled("masked_fill", "masked_fill_"))
+@rule(*spelled("masked_fill", "masked_fill_"), complex_too=True)
 def masked_fill(x: Moments, mask: Tensor, value: Any) -> Moments:
     return Moments(x.mean.masked_fill(mask, value), x.var.masked_fill(mask, 0.0))
 
@@ -149,7 +169,7 @@ def nan_to_num(x: Any, nan: float | None = 0.0, posinf: Any = None, neginf: Any 
     return Moments(mean, var)
 
 
-@rule(*spelled("where"))
+@rule(*spelled("where"), complex_too=True)
 def where(condition: Any, x: Any, y: Any) -> Moments:
     if isinstance(x, Tensor) and x.dtype == torch.bool:  # the method: x.where(condition, y)
         condition, x = x, condition
@@ -160,7 +180,7 @@ def where(condition: Any, x: Any, y: Any) -> Moments:
     )
 
 
-@rule(F.pad)
+@rule(F.pad, complex_too=True)
 def pad(x: Moments, pad: Any, mode: str = "constant", value: float | None = None) -> Moments:
     return Moments(F.pad(x.mean, pad, mode, value), F.pad(x.var, pad, mode))
 
@@ -180,6 +200,33 @@ LIKE = (
     "new_zeros",
     "new_ones",
 )
-CHECKS = ("isnan", "isinf", "isfinite")  # of the mean
+CHECKS = ("isnan", "isinf", "isfinite", "argmax", "argmin", "argsort")  # of the mean
 for _operation in spelled(*LIKE, *CHECKS, "new_empty", "new_full", "new_tensor"):
-    RULES[_operation] = partial(_like, _operation)
+    rule(_operation, complex_too=True)(partial(_like, _operation))
+
+
+def compared(operation: Any, x: Any, y: Any) -> Tensor:
+    """By the means: to first order a step has no variance."""
+    return operation(parts(x)[0], parts(y)[0])
+
+
+COMPARISONS = (
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "not_equal",
+)
+for _operation in spelled(*COMPARISONS, *(f"__{name}__" for name in COMPARISONS[:6])):
+    rule(_operation, complex_too=True)(partial(compared, _operation))
+
+
+@rule(torch.as_tensor)
+def as_tensor(x: Moments, dtype: Any = None, device: Any = None) -> Moments:
+    return moved(torch.as_tensor, x, dtype=dtype, device=device)

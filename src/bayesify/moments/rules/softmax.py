@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import Moments, Simplex, rule, spelled
+from bayesify.moments.carrier import rule, spelled
+from bayesify.moments.values import Moments, Simplex
 
 
 @rule(*spelled("softmax"))
