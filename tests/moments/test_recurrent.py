@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from propagation import draws_of, propagate, random_moments
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn.utils.rnn import pack_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import bayesify as bf
 from bayesify.moments.rules.recurrent import STEPS, cell
@@ -95,22 +96,40 @@ def test_dropout_between_layers_adds_variance() -> None:
     assert (propagate(layer.train(), x)[0].var > propagate(layer.eval(), x)[0].var).all()
 
 
-class Packed(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
+@pytest.mark.parametrize("options", [{}, {"num_layers": 2, "bidirectional": True}])
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_row_of_a_packed_sequence_is_as_by_itself(kind: str, options: dict[str, Any]) -> None:
+    layer, x, lengths = layer_of(kind, batch_first=True, **options), random_moments(3, 5, 3), [2, 5, 3]
 
-    def forward(self, x: Tensor) -> Any:
-        return self.layer(pack_sequence([x[0], x[1, :-1]]))[0].data
+    def function(x: Any) -> Any:
+        packed = pack_padded_sequence(x, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+        out, state = layer(packed)
+        return pad_packed_sequence(out, batch_first=True)[0], state
+
+    out, *states = leaves(propagate(function, x))
+    expected = leaves(function(x.mean))
+    for result, mean in zip(
+        leaves(propagate(function, bf.Moments(x.mean, 0 * x.var))), expected, strict=True
+    ):
+        torch.testing.assert_close(result.mean, mean)
+    for row, length in enumerate(lengths):
+        alone = bf.Moments(*(t[row : row + 1, :length] for t in x))
+        own_out, *own_states = leaves(propagate(layer, alone))
+        torch.testing.assert_close(tuple(t[row, :length] for t in out), tuple(t[0] for t in own_out))
+        assert not out.var[row, length:].any()
+        for state, own in zip(states, own_states, strict=True):
+            torch.testing.assert_close(tuple(t[:, row] for t in state), tuple(t[:, 0] for t in own))
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_packed_sequences_are_refused(kind: str) -> None:
-    model = bf.bayesify(Packed(layer_of(kind).float()), bf.DensityPropagation(), num_data=10)
-    with pytest.raises(NotImplementedError, match=rf"no rule for 'torch\.{kind}' with a packed sequence"):
-        model(torch.randn(2, 4, 3))
-
-
-def test_projections_are_refused() -> None:
-    with pytest.raises(NotImplementedError, match=r"'torch\.lstm' with proj_size"):
-        propagate(nn.LSTM(3, 4, proj_size=2).double(), random_moments(2, 5, 3))
+@pytest.mark.parametrize("bias", [True, False])
+def test_an_lstm_with_projections(bias: bool) -> None:
+    """The first step, from a state of zeros, is that of an LSTM without them, and a linear map of its h."""
+    layer, plain = (nn.LSTM(3, 4, proj_size=size, bias=bias).double() for size in (2, 0))
+    weights = {n: w for n, w in layer.state_dict().items() if n not in ("weight_hh_l0", "weight_hr_l0")}
+    plain.load_state_dict(weights, strict=False)
+    x = random_moments(5, 2, 3)
+    out, h, c = leaves(propagate(layer, x))
+    torch.testing.assert_close(propagate(layer, bf.Moments(x.mean, 0 * x.var))[0].mean, layer(x.mean)[0])
+    first = propagate(lambda x: F.linear(plain(x[:1])[0], layer.weight_hr_l0), x)
+    torch.testing.assert_close(tuple(t[:1] for t in out), tuple(first))
+    assert h.mean.shape == (1, 2, 2) and c.mean.shape == (1, 2, 4)

@@ -66,6 +66,13 @@ def dist(x: Any, y: Any, p: float = 2.0) -> Moments:
     return vector_norm(sub(x, y), p)
 
 
+@rule(torch.nn.functional.mse_loss, composite=True)
+def mse_loss(x: Any, y: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> Any:
+    """Networks with a loss of their own, as autoencoders have."""
+    square = (x - y).square()
+    return square if reduction == "none" else getattr(square, reduction)()
+
+
 @rule(torch.cdist)
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = None) -> Moments:
     """‖x_i − y_j‖_p of all rows i and j; holds all differences, (..., rows of x, rows of y, columns)."""

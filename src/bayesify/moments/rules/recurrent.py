@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.moments.carrier import rule
-from bayesify.moments.missing import not_covered
+from bayesify.moments.values import Moments
 
 State = tuple[Any, ...]  # (h,), or (h, c) of an LSTM
 
@@ -45,52 +45,72 @@ STEPS: dict[str, Any] = {
 }
 
 
-def layers(
-    name: str,
-    x: Any,
-    hx: Any,
-    weights: Any,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool = False,
-) -> tuple[Any, ...]:
-    """Outputs of the last layer and the last states; x is (steps, batch, features), or the batch comes first."""
+def layers(name: str, x: Any, *args: Any) -> tuple[Any, ...]:
+    """Outputs of the last layer and the last states; x is (steps, batch, features), or the batch comes first.
+
+    Of a packed sequence x has all rows of the first step, then those of the second, …, and `args` begin with how many.
+    """
+    packed = isinstance(args[0], Tensor) and args[0].dtype == torch.int64
+    sizes = args[0].tolist() if packed else None
+    hx, weights, has_biases, num_layers, dropout, train, bidirectional, *batch_first = (
+        args[1:] if packed else args
+    )
     states = hx if name == "lstm" else (hx,)
-    if isinstance(hx, Tensor) != (name != "lstm") or isinstance(weights, Tensor):
-        raise NotImplementedError(not_covered(getattr(torch, name), "a packed sequence"))
-    runs, each = num_layers * (2 if bidirectional else 1), 4 if has_biases else 2
-    if len(weights) != runs * each:
-        raise NotImplementedError(not_covered(getattr(torch, name), "proj_size"))
-    x = x.transpose(0, 1) if batch_first else x
+    runs = num_layers * (2 if bidirectional else 1)
+    each = len(weights) // runs
+    x = x.transpose(0, 1) if any(batch_first) else x
     last: list[State] = []
     for layer in range(num_layers):
         outputs = []
         for backward in (False, True)[: 2 if bidirectional else 1]:
             run = len(last)
-            own = weights[run * each : (run + 1) * each]
-            sequence, state = sequence_of(STEPS[name], x, tuple(s[run] for s in states), own, backward)
+            own = list(weights[run * each : (run + 1) * each])
+            projection = own.pop() if each % 2 else None
+            step = partial(projected, STEPS[name], projection) if each % 2 else STEPS[name]
+            sequence, state = sequence_of(step, x, tuple(s[run] for s in states), own, backward, sizes)
             outputs.append(sequence)
             last.append(state)
         x = torch.cat(outputs, -1) if bidirectional else outputs[0]
         if dropout and train and layer < num_layers - 1:
             x = F.dropout(x, dropout, True)
-    x = x.transpose(0, 1) if batch_first else x
+    x = x.transpose(0, 1) if any(batch_first) else x
     return x, *(torch.stack(list(kind)) for kind in zip(*last, strict=True))
 
 
-def sequence_of(step: Any, x: Any, state: State, weights: Any, backward: bool) -> tuple[Any, State]:
-    """One layer in one direction: h of all steps, and the last state."""
+def projected(step: Any, weight: Any, gates: Any, state: State, w: Any, b: Any) -> State:
+    """h of an LSTM with proj_size."""
+    h, c = step(gates, state, w, b)
+    return F.linear(h, weight), c
+
+
+def sequence_of(
+    step: Any, x: Any, state: State, weights: Any, backward: bool, sizes: list[int] | None = None
+) -> tuple[Any, State]:
+    """One layer in one direction: h of all steps, and the last state. Of a packed sequence a step moves its rows."""
     w_ih, w_hh, *biases = weights
     b_ih, b_hh = biases or (None, None)
-    inputs = list(F.linear(x, w_ih, b_ih).unbind(0))
+    gates = F.linear(x, w_ih, b_ih)
+    inputs = list(gates.unbind(0) if sizes is None else gates.split(sizes))
     hidden = []
-    for gates in inputs[::-1] if backward else inputs:
-        state = step(gates, state, w_hh, b_hh)
-        hidden.append(state[0])
-    return torch.stack(hidden[::-1] if backward else hidden), state
+    for rows in inputs[::-1] if backward else inputs:
+        n = len(rows)
+        new = step(rows, tuple(s[:n] for s in state) if sizes else state, w_hh, b_hh)
+        hidden.append(new[0])
+        state = tuple(torch.cat([a, s[n:]]) for a, s in zip(new, state, strict=True)) if sizes else new
+    return (torch.cat if sizes else torch.stack)(hidden[::-1] if backward else hidden), state
+
+
+@rule(torch._C._VariableFunctions._pack_padded_sequence)
+def pack_padded_sequence(x: Moments, lengths: Tensor, batch_first: bool) -> tuple[Moments, Tensor]:
+    (mean, sizes), (var, _) = (torch._VF._pack_padded_sequence(t, lengths, batch_first) for t in x)
+    return Moments(mean, var), sizes
+
+
+@rule(torch._C._VariableFunctions._pad_packed_sequence)
+def pad_packed_sequence(x: Moments, sizes: Tensor, batch_first: bool, value: float, length: int) -> Any:
+    mean, lengths = torch._VF._pad_packed_sequence(x.mean, sizes, batch_first, value, length)
+    var, _ = torch._VF._pad_packed_sequence(x.var, sizes, batch_first, 0.0, length)
+    return Moments(mean, var), lengths
 
 
 def cell(name: str, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
