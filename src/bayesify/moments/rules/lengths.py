@@ -67,8 +67,12 @@ def dist(x: Any, y: Any, p: float = 2.0) -> Moments:
 
 
 @rule(torch.nn.functional.mse_loss, composite=True)
-def mse_loss(x: Any, y: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> Any:
+def mse_loss(
+    x: Any, y: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None
+) -> Any:
     """Networks with a loss of their own, as autoencoders have."""
+    if weight is not None:
+        raise NotImplementedError(not_covered(torch.nn.functional.mse_loss, "weight"))
     square = (x - y).square()
     return square if reduction == "none" else getattr(square, reduction)()
 
