@@ -103,6 +103,15 @@ def monai_unet_3d() -> Case:
     return Case(net, torch.randn(2, 1, 16, 16, 16))
 
 
+def monai_basic_unet() -> Case:
+    """Its skip connections are there for a Tensor alone: it asks isinstance."""
+    pytest.importorskip("monai")
+    from monai.networks.nets import BasicUNet
+
+    net = BasicUNet(spatial_dims=2, in_channels=1, out_channels=2, features=(4,) * 6, norm="batch")
+    return Case(net, torch.randn(2, 1, 32, 32))
+
+
 def monai_densenet_3d() -> Case:
     pytest.importorskip("monai")
     from monai.networks.nets import DenseNet
@@ -217,6 +226,7 @@ ZOO: dict[str, Callable[[], Case]] = {
     "transformers BERT": hf_bert,
     "transformers GPT-2, tied embeddings": hf_gpt2,
     "monai UNet 3-D": monai_unet_3d,
+    "monai BasicUNet": monai_basic_unet,
     "monai DenseNet 3-D": monai_densenet_3d,
     "nn.TransformerEncoderLayer": transformer_encoder_layer,
     "nn.TransformerEncoder": transformer_encoder,
