@@ -99,6 +99,94 @@ def test_a_plain_tensor_cannot_hold_a_full_covariance() -> None:
         model(torch.randn(2, 4))
 
 
+def _entry_of_a_row(x: Any) -> Any:
+    x[0][1] = 0.0
+    return x
+
+
+def _rows_then_a_column(x: Any) -> Any:
+    rows, flat = x[1:3], x.view(-1)
+    rows.relu_()
+    x[:, 0].zero_()
+    return rows + 0, flat + 0, x
+
+
+def _parts(x: Any) -> Any:
+    left, right = x[:, :2], x.narrow(1, 2, 2)
+    F.relu(left, inplace=True)
+    right *= 2
+    return x
+
+
+def _chunks(x: Any) -> Any:
+    for part in x.chunk(2, 1):
+        part.relu_()
+    return x
+
+
+def _reshaped_in_place(x: Any) -> Any:
+    y = x.t()
+    y.unsqueeze_(dim=0)
+    y[0, 0].fill_(3.0)
+    y.add_(1)
+    return x, y
+
+
+def _perhaps_a_view(x: Any) -> Any:
+    flat, other = x.contiguous().flatten(), x.t().reshape(-1)  # the second is a copy
+    flat[::2].copy_(flat[1::2])
+    other.zero_()
+    return x
+
+
+def _of_softmax(x: Any) -> Any:
+    p = x.softmax(-1)
+    p[:, 0].zero_()
+    return p
+
+
+WRITERS = (
+    *(_entry_of_a_row, _rows_then_a_column, _parts, _chunks),
+    *(_reshaped_in_place, _perhaps_a_view, _of_softmax),
+)
+
+
+@pytest.mark.parametrize("function", WRITERS)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+def test_writing_into_a_view_changes_what_it_is_a_view_of(function: Any, mode: Any) -> None:
+    x = random_moments(4, 6)
+    with mode():
+        results = propagate(lambda t: function(t * 1), x)
+        expected = function(x.mean.clone())
+    pairs = [(results, expected)] if isinstance(expected, Tensor) else zip(results, expected, strict=True)
+    for mine, theirs in pairs:
+        torch.testing.assert_close(mine.mean, theirs)
+        assert mine.var.shape == theirs.shape
+        assert not mine.var[(theirs == 0) | (theirs == 4)].any()  # what was written had no variance
+
+
+def test_gradients_reach_what_is_written_into_a_view() -> None:
+    def function(mean: Tensor, var: Tensor) -> Any:
+        return tuple(propagate(lambda t: _parts(t * 1), bf.Moments(mean, var)))
+
+    assert torch.autograd.gradcheck(function, [t.requires_grad_() for t in random_moments(3, 4)])
+
+
+def test_views_written_into_compile() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 6)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return _parts(self.layer(x)) + self.layer.bias[None].clone().squeeze_(0)
+
+    model, x = bf.bayesify(Net(), bf.DensityPropagation()), torch.randn(2, 4)
+    eager, compiled = model(x), torch.compile(model, fullgraph=True, backend="aot_eager")(x)
+    torch.testing.assert_close(compiled.mean, eager.mean)
+    torch.testing.assert_close(compiled.var, eager.var)
+
+
 @pytest.mark.parametrize(("beta", "alpha"), [(1, 1), (0.5, 2.0), (0, -1.5)])
 def test_addmm_scales_its_parts(beta: float, alpha: float) -> None:
     def function(b: Any, x: Any, w: Any) -> Any:

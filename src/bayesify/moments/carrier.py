@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.moments.missing import no_place, no_rule, not_covered
+from bayesify.moments.places import RESHAPES, VIEWS, Place, applied, join
 from bayesify.moments.standin import METADATA, OPERATORS, StandIn, holds, replace
 from bayesify.moments.values import (
     Entries,
@@ -104,11 +104,12 @@ class Carrier(StandIn):
     """Stands in for an activation or a weight; holds its moments and the forms of the rules to use."""
 
     def __init__(self, moments: Any, forms: tuple[str, ...] = ("",)) -> None:
-        self.moments = narrowed(moments, forms)
+        self.place = Place(narrowed(moments, forms))
         self.forms = forms
-        self.view_of: Any = (
-            None  # the carrier that sees what is written into this one, and how to find the place
-        )
+
+    @property
+    def moments(self) -> Any:
+        return self.place.read()
 
     def metadata(self) -> Tensor:
         return self.moments.mean
@@ -163,11 +164,11 @@ class Carrier(StandIn):
         ):
             raise NotImplementedError(not_covered(func, "complex numbers"))
         if writes:
-            return _write_back(func, args[0], result, carrier.forms)
-        wrapped = wrap(result, carrier.forms)
-        if not torch.compiler.is_compiling():
-            remember_view(func, args, kwargs, wrapped)
-        return wrapped
+            return _write_back(func, args, kwargs, result, carrier.forms)
+        result = wrap(result, carrier.forms)
+        if func in VIEWS and isinstance(args[0], Carrier) and not isinstance(carrier.moments, Gaussian):
+            join(result, args[0], func, replace(args[1:], Carrier, _mean), replace(kwargs, Carrier, _mean))
+        return result
 
 
 class TensorCarrier(Carrier, Tensor):  # type: ignore[misc, override]
@@ -233,41 +234,20 @@ def writes_into_first(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return bool(args[place]) if place < len(args) else func in INPLACE or bool(kwargs.get("inplace", False))
 
 
-def _write_back(func: Any, target: Any, result: Any, forms: tuple[str, ...]) -> Any:
+def _write_back(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, forms: tuple[str, ...]
+) -> Any:
+    target = args[0]
     if isinstance(target, Carrier):
-        target.moments = narrowed(result, forms)
-        write_through(target)
+        held = narrowed(result, forms)
+        if func in RESHAPES:  # the same numbers, seen by other views as before
+            target.place = Place(held, target.place, applied(RESHAPES[func], args[1:], kwargs))
+        else:
+            target.place.write(held)
         return target
     if func in AUGMENTED:
         return wrap(result, forms)
     raise NotImplementedError(no_place(func))
-
-
-def remember_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Operations in place on a view change what it is a view of, as long as somebody holds that."""
-    base = args[0] if args else None
-    if not isinstance(base, Carrier):
-        return
-    holder = (
-        weakref.ref(base) if base.view_of is None else lambda: base
-    )  # a view leads to what it is a view of
-    for place, view in enumerate(result) if type(result) is tuple else ((None, result),):
-        if isinstance(view, Carrier) and isinstance(view.moments, Moments) and view.moments.mean._is_view():
-            view.view_of = (holder, func, args[1:], kwargs, place)
-
-
-def write_through(view: Carrier) -> None:
-    if view.view_of is None or (base := view.view_of[0]()) is None:
-        return
-    _, func, args, kwargs, place = view.view_of
-    whole = base.unpacked()
-    new = Moments(whole.mean.clone(), torch.empty_like(whole.mean).copy_(whole.var))
-    with torch._C.DisableTorchFunction():
-        for own, written in zip(new, view.unpacked(), strict=True):
-            part = func(own, *args, **kwargs)
-            (part if place is None else part[place]).copy_(written)
-    base.moments = narrowed(new, base.forms)
-    write_through(base)
 
 
 def _mean(carrier: Carrier) -> Tensor:

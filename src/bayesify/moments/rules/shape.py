@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.moments.carrier import INPLACE, rule, spelled
+from bayesify.moments.places import RESHAPES, VIEWS
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Moments, Simplex, parts
 
@@ -75,6 +76,33 @@ for _operation in spelled(*MOVES):
 
 for _name in ("squeeze", "unsqueeze", "transpose", "t"):  # in place: the carrier gets other views
     rule(*spelled(f"{_name}_"), half=True, complex_too=True)(partial(moved, getattr(torch.Tensor, _name)))
+    RESHAPES[getattr(torch.Tensor, f"{_name}_")] = getattr(torch.Tensor, _name)
+
+ALWAYS_VIEWS = (
+    *(
+        "view",
+        "view_as",
+        "t",
+        "transpose",
+        "permute",
+        "movedim",
+        "moveaxis",
+        "swapaxes",
+        "swapdims",
+        "squeeze",
+    ),
+    *("unsqueeze", "unflatten", "expand", "expand_as", "broadcast_to", "detach", "real", "alias", "adjoint"),
+    *("__getitem__", "narrow", "select", "diagonal", "chunk", "split", "tensor_split", "split_with_sizes"),
+    *("unbind", "hsplit", "vsplit", "dsplit"),
+)
+CASTS = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cuda", "cpu", "pin_memory")
+VIEWS.update(
+    dict.fromkeys(
+        spelled("reshape", "reshape_as", "flatten", "ravel", "contiguous", "unfold", "positive", *CASTS),
+        False,
+    )
+)
+VIEWS.update(dict.fromkeys(spelled(*ALWAYS_VIEWS), True))
 
 
 @rule(torch.broadcast_tensors, half=True, complex_too=True)
@@ -95,6 +123,18 @@ def setitem(x: Any, key: Any, value: Any) -> Moments:
     return Moments(mean, var)
 
 
+@rule(*spelled("fill", "fill_"))
+def fill(x: Any, value: Any) -> Moments:
+    mean, var = parts(value)
+    mean = torch.fill(parts(x)[0], mean)
+    return Moments(mean, torch.zeros_like(mean) if var is None else var.expand(mean.shape))
+
+
+@rule(*spelled("zero_"))
+def zero(x: Moments) -> Moments:
+    return fill(x, 0.0)
+
+
 INPLACE.add(torch.Tensor.__setitem__)
 
 
@@ -106,8 +146,6 @@ def copy_(x: Any, source: Any, non_blocking: bool = False) -> Moments:
 
 
 rule(torch.Tensor.unflatten, torch.unflatten, half=True, complex_too=True)(partial(moved, torch.unflatten))
-
-CASTS = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cuda", "cpu", "pin_memory")
 
 
 def cast(operation: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
