@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesify.moments.custom import with_graph
 from bayesify.moments.missing import no_place, no_rule, not_covered
 from bayesify.moments.places import RESHAPES, VIEWS, Place, applied, join
 from bayesify.moments.standin import METADATA, OPERATORS, StandIn, holds, replace
@@ -155,9 +156,8 @@ class Carrier(StandIn):
         def unpack(carrier: Carrier) -> Any:
             return carrier.unpacked(simplex, half)
 
-        with (
-            torch._C.DisableTorchFunction()
-        ):  # the rule's own operations have no carriers: spares dispatch, traced or not
+        # the rule's own operations have no carriers: spares dispatch, traced or not
+        with torch._C.DisableTorchFunction(), with_graph(carrier.moments.mean):
             result = function(*replace(args, Carrier, unpack), **replace(kwargs, Carrier, unpack))
         if function not in TAKES_COMPLEX and (
             is_complex(result) or holds((args, kwargs), Carrier, is_complex)

@@ -34,10 +34,14 @@ def _register(name: str) -> str:
     )
 
 
+_INSTEAD = {
+    torch.Tensor.__setitem__: "use torch.where or torch.cat",
+    torch.Tensor.copy_: "use the random value itself, or for statistics kept in a buffer a layer of torch's",
+}
+
+
 def no_place(func: Any) -> str:
-    instead = (
-        "use torch.where or torch.cat" if func is torch.Tensor.__setitem__ else "leave out the underscore"
-    )
+    instead = _INSTEAD.get(func, "leave out the underscore")
     return (
         f"{name_of(func)!r} in {calling_module()} writes a random value into a tensor that is not random, "
         f"which cannot hold a variance in compiled code or with full covariances: {instead}"
