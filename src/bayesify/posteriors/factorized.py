@@ -20,6 +20,7 @@ from bayesify.posteriors.base import Call, Idle, Posterior
 from bayesify.posteriors.guard import REFUSAL, CheckpointGuard
 from bayesify.priors import Prior
 from bayesify.weights import Selection, Watch, call_with
+from bayesify.weights.caches import nothing_kept
 from bayesify.weights.elsewhere import stray_refusal
 from bayesify.weights.keeping import remembered
 from bayesify.weights.slots import is_sharded
@@ -168,7 +169,8 @@ class Factorized(Posterior):
         put_back = remembered(net)
         devices = list({t.device for t in tracked.values() if t.is_cuda})
         watch = Watch(tracked, boundary=__file__)
-        with warnings.catch_warnings(), torch.random.fork_rng(devices), torch.no_grad(), watch:
+        kept = nothing_kept(self.slots.values())
+        with warnings.catch_warnings(), torch.random.fork_rng(devices), torch.no_grad(), watch, kept:
             warnings.simplefilter("ignore")  # the real call will warn
             net(*replace(call.args, Moments, _mean), **replace(dict(call.kwargs), Moments, _mean))
         put_back()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from bayesify.weights.caches import nothing_kept
 from bayesify.weights.elsewhere import RefuseStrays, held_elsewhere
 from bayesify.weights.watch import address, memory
 
@@ -158,7 +159,8 @@ def call_with(
         new = values(list(slots))
         old = _swap_in(slots, new)
         strays = [(name, value) for name, slot, value in old if slot.stray and new[name] is not value]
-        with RefuseStrays(strays) if strays else nullcontext():
+        refuse = RefuseStrays(strays) if strays else nullcontext()
+        with refuse, nullcontext() if torch.compiler.is_compiling() else nothing_kept(slots.values()):
             return net(*args, **kwargs)
     finally:
         _swap_out(old)
