@@ -1,5 +1,6 @@
 """The moments pass through whole networks, by a posterior with sampling="moments"."""
 
+import copy
 import math
 
 import pytest
@@ -189,3 +190,23 @@ def test_a_pass_without_a_random_weight_has_no_variance() -> None:
     expected = nn.functional.cross_entropy(net(x, padding), torch.zeros(4).long())
     torch.testing.assert_close(loss.nll, expected)
     assert float(model.predict((x, padding)).variance.max()) < 1e-12
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "full"])
+def test_the_prediction_may_be_picked_as_from_a_tensor(covariance: str) -> None:
+    """A function that slices what the network returns works with every method."""
+    net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 6))
+    method = bf.DensityPropagation(covariance=covariance)
+    whole = bf.bayesify(copy.deepcopy(net), method, num_data=10).eval()
+    picked = bf.bayesify(net, method, num_data=10, output=lambda out: out.flatten(1).relu())
+    x = torch.randn(4, 3)
+    assert torch.equal(picked.pick(whole(x)).mean.relu(), picked.pick(whole(x)).mean)
+    if covariance == "diagonal":
+        sliced = bf.bayesify(
+            copy.deepcopy(net), method, num_data=10, output=lambda out: 2 * out[:, 1:4]
+        ).eval()
+        result, expected = sliced.pick(sliced(x)), whole(x)
+        torch.testing.assert_close(result.mean, 2 * expected.mean[:, 1:4])
+        torch.testing.assert_close(result.var, 4 * expected.var[:, 1:4])
+        assert sliced.predict(x).probs.shape == (4, 3)
+        sliced.loss(x, torch.zeros(4).long()).total.backward()

@@ -218,3 +218,22 @@ def test_rows_of_an_embedding() -> None:
     table, index = random_moments(7, 3), torch.tensor([[1, 6], [0, 1]])
     result = propagate(lambda w: F.embedding(index, w), table)
     assert torch.equal(result.mean, table.mean[index]) and torch.equal(result.var, table.var[index])
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("unitriangular", [False, True])
+@pytest.mark.parametrize("random", ["a", "b", "a b"])
+def test_a_triangular_system_is_solved_to_first_order(upper: bool, unitriangular: bool, random: str) -> None:
+    a, b = random_moments(2, 4, 4), random_moments(2, 4, 3)
+
+    def solve(a: Any, b: Any) -> Any:
+        return torch.linalg.solve_triangular(a, b, upper=upper, unitriangular=unitriangular)
+
+    result = propagate(solve, *(m if n in random else m.mean for n, m in (("a", a), ("b", b))))
+    torch.testing.assert_close(result.mean, solve(a.mean, b.mean))
+    parts = []
+    if "a" in random:
+        parts.append(by_jacobian(lambda t: solve(t, b.mean), a).var)
+    if "b" in random:
+        parts.append(by_jacobian(lambda t: solve(a.mean, t), b).var)
+    torch.testing.assert_close(result.var, sum(parts))

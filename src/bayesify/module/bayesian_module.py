@@ -16,7 +16,7 @@ from bayesify.checks import can_read_values, check_finite_loss, check_whole
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
 from bayesify.module.modes import evaluating
-from bayesify.moments import Gaussian, Moments, StandIn
+from bayesify.moments import Gaussian, Moments, StandIn, of_moments
 from bayesify.names import lookup
 from bayesify.objectives import Loss, elbo
 from bayesify.posteriors import Call, Posterior, pick_member, without_guards
@@ -191,7 +191,7 @@ class BayesianModule(nn.Module):
     def pick(self, output: Any) -> Any:
         """The prediction in what the network returned."""
         if self.output is not None:
-            return self.output(output)
+            return of_moments(self.output, output)
         if isinstance(output, Tensor | Moments | Gaussian | StandIn):
             return output
         logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)

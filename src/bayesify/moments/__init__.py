@@ -4,7 +4,7 @@ from bayesify.moments.carrier import FORMS, RULES, Carrier, carried, rule, unwra
 from bayesify.moments.values import Gaussian, Moments, certain
 
 from bayesify.moments import rules  # isort: skip
-from bayesify.moments.mode import CarrierMode
+from bayesify.moments.mode import CarrierMode, of_moments
 from bayesify.moments.sources import Sources, sources
 from bayesify.moments.standin import METADATA, StandIn, holds, replace
 
@@ -21,6 +21,7 @@ __all__ = [
     "carried",
     "certain",
     "holds",
+    "of_moments",
     "replace",
     "rule",
     "rules",

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesify.moments.arguments import in_order, learn_order, renamed
 from bayesify.moments.custom import with_graph
 from bayesify.moments.missing import no_place, no_rule, not_covered
 from bayesify.moments.places import RESHAPES, VIEWS, Place, applied, join
@@ -49,7 +50,6 @@ TAKES_HALF: set[Any] = (
 )  # rules for variances in bfloat16 beside means in float32; others get all in float32
 TAKES_COMPLEX: set[Any] = set()  # rules that know complex numbers (rules/fourier.py)
 COMPOSITE: set[Any] = set()  # rules written in torch operations on carriers
-NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # torch takes these too
 
 
 def rule(
@@ -78,6 +78,7 @@ def rule(
                     FORMS[special].pop(operation, None)
             for each, known in by_form.items():
                 FORMS[each][operation] = known
+            learn_order(operation)
             name = getattr(operation, "__name__", "")
             if name.startswith("__i"):
                 AUGMENTED.add(operation)
@@ -141,7 +142,7 @@ class Carrier(StandIn):
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func in METADATA:
             return func(*replace(args, Carrier, _mean), **replace(kwargs, Carrier, _mean))
-        kwargs = {NUMPY_NAMES.get(name, name): value for name, value in kwargs.items()}
+        kwargs = renamed(kwargs)
         carrier = first_carrier((*args, *kwargs.values()))
         function = find(func, carrier.forms)
         if function is None:
@@ -150,6 +151,7 @@ class Carrier(StandIn):
             raise NotImplementedError(no_rule(func, carrier.forms))
         if function in COMPOSITE:
             return function(*args, **kwargs)
+        args, kwargs = in_order(func, args, kwargs)
         args, kwargs, writes = _without_inplace(func, args, kwargs)
         simplex, half = function in TAKES_SIMPLEX, function in TAKES_HALF
 

@@ -1,14 +1,16 @@
 """The mode under which a network runs in the moments pass."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
-from bayesify.moments.carrier import Carrier, carried, first_carrier, writes_into_first
+from bayesify.moments.carrier import Carrier, carried, first_carrier, unwrap, writes_into_first
 from bayesify.moments.standin import replace
-from bayesify.moments.values import Moments, certain
+from bayesify.moments.values import Gaussian, Moments, certain
 
 
 class CarrierMode(TorchFunctionMode):
@@ -81,3 +83,20 @@ def _dense(holder: Carrier) -> Moments:
 def _part(whole: Tensor, view: Tensor, base: Tensor) -> Tensor:
     """Of `whole`, laid out as `base`, what `view` is of `base`."""
     return whole.as_strided(view.shape, view.stride(), view.storage_offset() - base.storage_offset())
+
+
+def of_moments(function: Callable[[Any], Any], value: Any) -> Any:
+    """`function(value)`; moments in `value` look like tensors to it, so that it may slice and add them."""
+
+    def is_random(part: Any) -> bool:
+        return isinstance(part, Moments | Gaussian)
+
+    def as_carrier(part: Any) -> Any:
+        if not is_random(part):
+            return part
+        return carried(part, ("full",) if isinstance(part, Gaussian) else ("exact", "total", ""))
+
+    if not any(map(is_random, pytree.tree_leaves(value, is_leaf=is_random))):
+        return function(value)
+    with CarrierMode():
+        return pytree.tree_map(unwrap, function(pytree.tree_map(as_carrier, value, is_leaf=is_random)))

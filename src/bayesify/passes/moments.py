@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.utils import _pytree as pytree
 from bayesify.families import Family
 from bayesify.moments import Carrier, CarrierMode, Gaussian, Moments, carried, unwrap
 from bayesify.moments.rules.covariance import independent
+from bayesify.moments.scripted import scripts_inlined
 from bayesify.weights.slots import Slots, call_with
 
 FIRST_ORDER = ("",)  # forms of the rules: first order everywhere
@@ -59,7 +61,7 @@ def _called(net: nn.Module, slots: Slots, values: Any, args: Any, kwargs: Any) -
             return values(names)
 
     mode = CarrierMode()
-    with mode:
+    with nullcontext() if torch.compiler.is_compiling() else scripts_inlined(), mode:
         output = call_with(net, slots, outside, args, kwargs)
     mode.leave()
     return _unwrapped(mode, output)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.rules.arithmetic import mul
+from bayesify.moments.rules.extremes import extreme_of_two
 from bayesify.moments.values import Gaussian, Moments, parts
 
 
@@ -160,7 +161,11 @@ def threshold(x: Moments, threshold: float, value: float) -> Moments:
 
 
 @rule(*spelled("clamp", "clamp_", "clip", "clip_"))
-def clamp(x: Moments, min: Any = None, max: Any = None) -> Moments:
+def clamp(x: Any, min: Any = None, max: Any = None) -> Moments:
+    if any(isinstance(bound, Moments) for bound in (min, max)):
+        for ahead, bound in ((torch.ge, min), (torch.le, max)):
+            x = x if bound is None else extreme_of_two(ahead, x, bound)
+        return x
     mean = x.mean.clamp(min, max)
     return Moments(mean, torch.where(mean == x.mean, x.var, 0.0))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
 from bayesify.moments.recompute import recomputed
-from bayesify.moments.rules.arithmetic import complex_product, has_complex, mul
+from bayesify.moments.rules.arithmetic import add, complex_product, has_complex, mul
 from bayesify.moments.values import Moments, Simplex, certain, parts
 
 
@@ -63,6 +63,17 @@ def tensordot(x: Any, y: Any, dims: Any = 2, out: None = None) -> Moments:
     return product(lambda a, b: torch.tensordot(a, b, dims), x, y)
 
 
+if hasattr(torch, "_grouped_mm"):  # what F.grouped_mm calls
+
+    @rule(torch._grouped_mm, half=True)
+    def grouped_mm(
+        x: Any, y: Any, offs: Tensor | None = None, bias: Any = None, out_dtype: Any = None
+    ) -> Moments:
+        """Groups of rows, each times a matrix of its own: a mixture of experts."""
+        result = product(lambda a, b: torch._grouped_mm(a, b, offs, None, out_dtype), x, y)
+        return result if bias is None else add(result, bias)
+
+
 def added(operation: Any, bias: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> Moments:
     """βb + α x·y."""
     random = any(isinstance(t, Moments | Simplex) for t in (x, y))
@@ -86,6 +97,30 @@ for _name, _of in (
     ("addr", partial(product, torch.outer)),
 ):
     rule(*spelled(_name, f"{_name}_"), simplex=_of is matmul, half=True)(partial(added, _of))
+
+
+@rule(torch.linalg.solve_triangular)
+def solve_triangular(
+    a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Moments:
+    """y = A⁻¹ b to first order, dy = A⁻¹ (db − dA y):  Var y = (A⁻¹)² (Var b + Var A y²), squares by entry.
+
+    Entries of A on the other side of its diagonal do not count, with `unitriangular` nor those on it.
+    """
+    if not left:
+        raise NotImplementedError(not_covered(torch.linalg.solve_triangular, "left=False"))
+    (matrix, a_var), (right, b_var) = parts(a), parts(b)
+
+    def solved(values: Tensor) -> Tensor:
+        return torch.linalg.solve_triangular(matrix, values, upper=upper, unitriangular=unitriangular)
+
+    y = solved(right)
+    var: Any = 0.0 if b_var is None else b_var
+    if a_var is not None:
+        counted = a_var.triu(int(unitriangular)) if upper else a_var.tril(-int(unitriangular))
+        var = var + counted @ y.square()
+    unit = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    return Moments(y, solved(unit.expand(matrix.shape)).square() @ var)
 
 
 def weighted_mean(a: Simplex, values: Any) -> Moments:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.moments.carrier import INPLACE, rule, spelled
+from bayesify.moments.missing import not_covered
 from bayesify.moments.places import RESHAPES, VIEWS
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Moments, Simplex, parts
@@ -146,6 +147,21 @@ def copy_(x: Any, source: Any, non_blocking: bool = False) -> Moments:
 
 
 rule(torch.Tensor.unflatten, torch.unflatten, half=True, complex_too=True)(partial(moved, torch.unflatten))
+
+
+@rule(*spelled("as_strided"), half=True)
+def as_strided(x: Moments, size: Any, stride: Any, storage_offset: int | None = None) -> Moments:
+    """Entries by their place in the memory of the mean, whose layout the variance need not share."""
+    mean = x.mean
+    length = 1 + sum((n - 1) * step for n, step in zip(mean.shape, mean.stride(), strict=True))
+    places = torch.full((length,), -1, device=mean.device)
+    own = torch.arange(mean.numel(), device=mean.device).view(mean.shape)
+    places.as_strided(mean.shape, mean.stride()).copy_(own)
+    start = 0 if storage_offset is None else storage_offset - mean.storage_offset()
+    last = start + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if start < 0 or last >= length or (picked := places.as_strided(size, stride, start)).min() < 0:
+        raise NotImplementedError(not_covered(torch.as_strided, "entries beside the tensor's own"))
+    return Moments(mean.reshape(-1)[picked], x.var.reshape(-1)[picked])
 
 
 def cast(operation: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
