@@ -10,6 +10,7 @@ from zoo import ZOO
 import bayesify as bf
 
 EXEMPT = {"nn.LSTM, 2 layers, bidirectional", "nn.GRU"}  # dynamo refuses recurrent layers itself
+EXEMPT |= {"monai BasicUNet"}  # and the torch.jit.isinstance in it
 NETS = [name for name in ZOO if name not in EXEMPT]
 
 

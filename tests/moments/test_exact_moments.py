@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from propagation import EXACT, propagate
 from scipy import special
-from torch import Tensor
+from torch import Tensor, nn
 
 import bayesify as bf
 from bayesify.moments.rules.owen import NARROW, WIDE, owens_t
@@ -136,3 +136,20 @@ def test_a_rule_of_ones_own_replaces_the_exact_one_too() -> None:
         for table, kept in ((bf.moments.RULES, rules), (bf.moments.FORMS["exact"], exact)):
             table.clear()
             table.update(kept)
+
+
+@pytest.mark.parametrize("activation", ["exact", "first_order"])
+def test_second_derivatives_are_right_or_refused(activation: str) -> None:
+    """Of networks whose loss holds derivatives by the input."""
+    net = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    model = bf.bayesify(net, bf.DensityPropagation(activation=activation), num_data=10).double()
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+
+    def slopes(x: Tensor) -> Tensor:
+        return torch.autograd.grad(model(x).var.sum(), x, create_graph=True)[0]
+
+    if activation == "exact":
+        with pytest.raises(RuntimeError, match="differentiate twice"):
+            slopes(x).sum().backward()
+    else:
+        assert torch.autograd.gradcheck(slopes, x)

@@ -45,3 +45,21 @@ def test_moments_do_not_stay_either() -> None:
     first, second = model(x), model(x)
     assert torch.equal(first.var, second.var) and (first.var > 0).all()
     assert torch.equal(model.mean_net()(x), x + net.table.flip(0))
+
+
+def test_what_a_network_keeps_in_training_stays() -> None:
+    """A term of the loss, say, that is read after the call."""
+
+    class Kept(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 4)
+            self.terms: dict[str, Any] = {}
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.terms["norm"] = self.weight.norm()
+            return super().forward(x)
+
+    net = Kept()
+    model = bf.bayesify(net, bf.MonteCarloVI(), num_data=10).train()
+    model(torch.randn(2, 4))
+    assert net.terms["norm"].requires_grad

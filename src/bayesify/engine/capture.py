@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._dynamo.backends.registry import lookup_backend
-from torch._dynamo.utils import counters
 from torch.utils import _pytree as pytree
 
 from bayesify.engine.randomness import random_state, untouched
@@ -43,6 +41,8 @@ class CapturedGradients:
         self.asking = False  # a call ends where it would run its first graph
 
     def _compile(self, graph: Any, inputs: list[Any]) -> Callable[..., Any]:
+        from torch._dynamo.backends.registry import lookup_backend
+
         number, compiled = len(self.foreign), lookup_backend(self.backend)(graph, inputs)
         self.foreign.append(
             any(not isinstance(i, Tensor) or i.device.type != self.device.type for i in inputs)
@@ -114,6 +114,8 @@ class CapturedGradients:
         return plain, {name: t.tolist() for name, t in tensors.items() if not name.startswith(device)}
 
     def _warm_up(self, step: Callable[[], Loss]) -> None:
+        from torch._dynamo.utils import counters
+
         breaks = counters["graph_break"].total()
         for _ in range(WARM_UP):
             self.ran, before, compilations = [], self._host_randomness(), len(self.foreign)

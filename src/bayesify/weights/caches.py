@@ -14,9 +14,9 @@ TORCHS_OWN = frozenset(vars(nn.Module()))
 
 @contextmanager
 def nothing_kept(places: Iterable[list["Slot"]]) -> Iterator[None]:
-    """What a call adds to dicts of modules with random weights goes again (LeViT: attention biases in eval mode)."""
+    """What a call in eval mode adds to dicts of modules with random weights goes again (LeViT: attention biases)."""
     modules = {id(slot.module): slot.module for slots in places for slot in slots}.values()
-    caches = [(cache, set(cache)) for module in modules for cache in _dicts(module)]
+    caches = [(cache, set(cache)) for m in modules if not m.training for cache in _dicts(m)]
     try:
         yield
     finally:

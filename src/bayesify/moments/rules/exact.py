@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.rules import activation, arithmetic, elementwise
@@ -223,6 +224,7 @@ class _Relu(torch.autograd.Function):
         ctx.dtypes = [t.dtype for t in inputs]
 
     @staticmethod
+    @once_differentiable  # what it saves has no derivative of its own: second ones raise, first_order has them
     def backward(ctx: Any, by_mean: Tensor, by_var: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
         y_mean, share, slope = ctx.saved_tensors
         wide = torch.promote_types(y_mean.dtype, torch.float32)
