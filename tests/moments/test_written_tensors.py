@@ -188,6 +188,20 @@ class Output:
     hidden: list[Any]
 
 
+class Ring:
+    """An object that holds itself, a class and a random value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.kind, self.others = value, [Output], [self]
+
+
+def test_moments_in_objects_that_hold_each_other() -> None:
+    x = random_moments(3)
+    ring, again = propagate(lambda t: [r := Ring(2 * t), r], x)
+    assert ring is again and ring.others[0] is ring and ring.kind == [Output]
+    torch.testing.assert_close(ring.value.var, 4 * x.var)
+
+
 def test_moments_in_the_fields_of_a_dataclass() -> None:
     x = random_moments(3, 4)
     result = propagate(lambda x: Output(2 * x, [x, "a name"]), x)

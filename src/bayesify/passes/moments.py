@@ -68,20 +68,20 @@ def _called(net: nn.Module, slots: Slots, values: Any, args: Any, kwargs: Any) -
 
 
 def _unwrapped(mode: CarrierMode, output: Any) -> Any:
-    """`output` with moments in the place of carriers, also in the attributes of an object, such as a dataclass."""
+    """`output` with moments in the place of carriers, also in the attributes of objects: a dataclass, a cache."""
+    copies: dict[int, tuple[Any, Any]] = {}  # of objects, by id, which may hold each other
 
     def one(value: Any) -> Any:
         value = unwrap(mode.standing_for(value))
-        held = (
-            ()
-            if isinstance(value, Moments | Gaussian | Tensor | nn.Module)
-            else getattr(value, "__dict__", ())
-        )
-        if not any(isinstance(v, Tensor | list | tuple | dict) for v in held and held.values()):
+        held = getattr(value, "__dict__", None)
+        if not isinstance(held, dict) or isinstance(value, Moments | Gaussian | Tensor | nn.Module):
             return value
-        value = copy.copy(value)
-        vars(value).update(_unwrapped(mode, held))
-        return value
+        if not any(isinstance(v, Tensor | list | tuple | dict) for v in held.values()):
+            return value
+        if id(value) not in copies:
+            copies[id(value)] = value, copy.copy(value)
+            vars(copies[id(value)][1]).update(pytree.tree_map(one, held))
+        return copies[id(value)][1]
 
     return pytree.tree_map(one, output)
 
