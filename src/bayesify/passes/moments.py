@@ -73,8 +73,12 @@ def _unwrapped(mode: CarrierMode, output: Any) -> Any:
 
     def one(value: Any) -> Any:
         value = unwrap(mode.standing_for(value))
+        if isinstance(
+            value, Moments | Gaussian | Tensor | nn.Module
+        ):  # first: dynamo knows no __dict__ of these
+            return value
         held = getattr(value, "__dict__", None)
-        if not isinstance(held, dict) or isinstance(value, Moments | Gaussian | Tensor | nn.Module):
+        if not isinstance(held, dict):
             return value
         if not any(isinstance(v, Tensor | list | tuple | dict) for v in held.values()):
             return value
