@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from propagation import by_jacobian, propagate, random_moments
 
 import bayesify as bf
+from bayesify.moments.scripted import scripts_inlined
 
 
 def test_random_operands_may_be_given_by_name() -> None:
@@ -31,6 +32,17 @@ def test_a_torchscript_function_runs_as_the_python_it_was_made_from() -> None:
     torch.testing.assert_close(result.var, 4 * (x.mean > 0) * x.var)
     with torch.no_grad():
         assert torch.equal(scaled(x.mean, 2.0), 2 * x.mean.relu())  # itself again
+
+
+def test_calls_of_two_threads_may_overlap() -> None:
+    first, second = scripts_inlined(), scripts_inlined()
+    before = torch.jit.ScriptFunction.__call__
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert torch.jit.ScriptFunction.__call__ is not before
+    second.__exit__(None, None, None)
+    assert torch.jit.ScriptFunction.__call__ is before
 
 
 @pytest.mark.skipif(not hasattr(F, "grouped_mm"), reason="this torch has none")

@@ -1,5 +1,6 @@
 """TorchScript functions of a network, which take tensors only: the moments pass runs their Python code."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from bayesify.moments.standin import StandIn, holds
 
 _call = torch.jit.ScriptFunction.__call__
+_lock, _users = threading.Lock(), 0  # calls of networks, in any thread, that need it
 
 
 def _call_or_inline(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -21,8 +23,15 @@ def _call_or_inline(function: Any, *args: Any, **kwargs: Any) -> Any:
 @contextmanager
 def scripts_inlined() -> Iterator[None]:
     """Until then a call of a TorchScript function with a stand-in runs the function it was made from."""
-    torch.jit.ScriptFunction.__call__ = _call_or_inline  # type: ignore
+    _count(1)
     try:
         yield
     finally:
-        torch.jit.ScriptFunction.__call__ = _call  # type: ignore[method-assign]
+        _count(-1)
+
+
+def _count(change: int) -> None:
+    global _users
+    with _lock:
+        _users += change
+        torch.jit.ScriptFunction.__call__ = _call_or_inline if _users else _call  # type: ignore
