@@ -11,9 +11,8 @@ from torch.utils import _pytree as pytree
 from bayesify.engine.randomness import random_state, untouched
 from bayesify.objectives import Loss
 
-Gradients = Callable[
-    [Any, Tensor], Loss
-]  # (x, y) -> the detached loss; adds to the gradients of the parameters
+#: (x, y) -> the detached loss; adds to the gradients of the parameters
+Gradients = Callable[[Any, Tensor], Loss]
 WARM_UP = 3  # calls before a recording
 MAX_GRAPHS = 4  # the usual batch and the last of an epoch, before and after something was changed
 
@@ -34,9 +33,7 @@ class CapturedGradients:
         self.record: Any = CudaGraphs()
         self.refusal: str | None = None
         self.recorded: dict[Any, _Recorded] = {}
-        self.foreign: list[
-            bool
-        ] = []  # of every graph that was compiled: does it take numbers from the processor?
+        self.foreign: list[bool] = []  # of every compiled graph: does it take numbers from the processor?
         self.ran: list[int] = []  # the graphs that a call ran
         self.asking = False  # a call ends where it would run its first graph
 
