@@ -18,7 +18,7 @@ from bayesify.posteriors.kept import Place
 from bayesify.posteriors.members import reinitialize
 from bayesify.posteriors.stored_draws import StoredDraws
 from bayesify.samplers import SAMPLERS, Sampler
-from bayesify.weights.keeping import copy_of
+from bayesify.weights.observing.kept_tensors import copy_of
 
 
 def sample_chains(

@@ -15,7 +15,7 @@ from bayesify.methods import DeepEnsemble, Method
 from bayesify.module import BayesianModule, bayesify
 from bayesify.posteriors import Members, Posterior, without_guards
 from bayesify.storage import load
-from bayesify.weights.keeping import copy_of
+from bayesify.weights.observing.kept_tensors import copy_of
 
 
 class Member(NamedTuple):

@@ -18,7 +18,7 @@ from bayesify.output_draws import draws_of
 from bayesify.passes.stacked import Stacked
 from bayesify.posteriors import Call
 from bayesify.predictive import Predictive, concatenate
-from bayesify.weights.keeping import NothingBatched
+from bayesify.weights.observing.kept_tensors import NothingBatched
 from bayesify.weights.prefix import Prefix
 from bayesify.weights.slots import is_sharded_unit
 

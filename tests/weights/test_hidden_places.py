@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import bayesify as bf
 from bayesify.weights import find_slots
-from bayesify.weights.elsewhere import held_elsewhere
+from bayesify.weights.observing.outside_references import held_elsewhere
 
 
 class Keeps(nn.Module):

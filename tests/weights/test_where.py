@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.weights.watch import layer_of
+from bayesify.weights.observing.watch import layer_of
 from bayesify.weights.where import Where, kind_of
 
 where = bf.where

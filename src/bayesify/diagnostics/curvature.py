@@ -17,7 +17,7 @@ from bayesify.diagnostics.dense_curvature import closed_form_of
 from bayesify.diagnostics.variance import variance_posterior
 from bayesify.families.noise import random_signs
 from bayesify.module import BayesianModule
-from bayesify.weights.watch import layer_of
+from bayesify.weights.observing.watch import layer_of
 
 WAYS = ("auto", "exact", "hutchinson")
 

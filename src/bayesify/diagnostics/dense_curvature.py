@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.batches import as_arguments
-from bayesify.weights.watch import layer_of
+from bayesify.weights.observing.watch import layer_of
 
 Activation = Callable[[Tensor], Tensor]
 

@@ -21,7 +21,7 @@ from bayesify.merging import merge
 from bayesify.module import BayesianModule
 from bayesify.posteriors import without_guards
 from bayesify.storage import save
-from bayesify.weights.keeping import copy_of
+from bayesify.weights.observing.kept_tensors import copy_of
 
 MODEL, BEST, NOTE, METRICS = "model.safetensors", "best.safetensors", "member.json", "metrics.csv"
 POLL = 0.2  # seconds between two looks at the folder

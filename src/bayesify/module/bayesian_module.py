@@ -24,7 +24,7 @@ from bayesify.prediction import MODES, is_loader, predict
 from bayesify.predictive import Predictive
 from bayesify.summary import Row, Summary
 from bayesify.weights import Selection
-from bayesify.weights.keeping import copy_of
+from bayesify.weights.observing.kept_tensors import copy_of
 from bayesify.weights.slots import is_sharded, is_sharded_unit
 
 MODELS: "weakref.WeakSet[BayesianModule]" = weakref.WeakSet()  # those alive: a network can be in one only

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from bayesify.nets.parts import Abs
-from bayesify.weights.watch import layer_of
+from bayesify.weights.observing.watch import layer_of
 from bayesify.weights.where import kind_of
 
 ACTIVATIONS = (

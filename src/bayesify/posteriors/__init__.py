@@ -5,9 +5,9 @@ from bayesify.posteriors.base import Call, Posterior, pick_member
 from bayesify.posteriors.chain import Chain
 from bayesify.posteriors.components import Components
 from bayesify.posteriors.factorized import SAMPLINGS, Factorized
-from bayesify.posteriors.guard import without_guards
 from bayesify.posteriors.members import Members
 from bayesify.posteriors.point import PointMass
+from bayesify.weights.observing.checkpoint_guard import without_guards
 
 __all__ = [
     "ASSIGNMENTS",

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from bayesify.weights.watch import layer_of
+from bayesify.weights.observing.watch import layer_of
 from bayesify.weights.where import kind_of
 
 

@@ -14,14 +14,14 @@ from bayesify.posteriors.component_init import start_components
 from bayesify.posteriors.component_weights import Assigned, assign, flat_for, weights_for
 from bayesify.posteriors.components_kl import ComponentsKL, Held
 from bayesify.posteriors.flat_components import flatten
-from bayesify.posteriors.guard import CheckpointGuard
 from bayesify.posteriors.mixing import Mixing
 from bayesify.posteriors.patches import member_indices, patch_of
 from bayesify.posteriors.running_stats import RunningStats
-from bayesify.posteriors.trees import get_parameter, put_parameter
 from bayesify.posteriors.weight_scales import scales_of
 from bayesify.weights import Selection, call_with, find_slots
-from bayesify.weights.watch import layer_of
+from bayesify.weights.dotted_names import get_parameter, put_parameter
+from bayesify.weights.observing.checkpoint_guard import CheckpointGuard
+from bayesify.weights.observing.watch import layer_of
 
 PER_EXAMPLE_KINDS = ("norm", "linear", "conv")  # layers that can take a choice per example
 

@@ -17,14 +17,14 @@ from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, rando
 from bayesify.passes.moments import FIRST_ORDER, call_with_moments, carriers
 from bayesify.posteriors.agreement import shared_generator
 from bayesify.posteriors.base import Call, Idle, Posterior
-from bayesify.posteriors.guard import REFUSAL, CheckpointGuard
 from bayesify.priors import Prior
 from bayesify.weights import Selection, Watch, call_with
-from bayesify.weights.caches import nothing_kept
-from bayesify.weights.elsewhere import stray_refusal
-from bayesify.weights.keeping import remembered
+from bayesify.weights.observing.caches import nothing_kept
+from bayesify.weights.observing.checkpoint_guard import REFUSAL, CheckpointGuard
+from bayesify.weights.observing.kept_tensors import remembered
+from bayesify.weights.observing.outside_references import stray_refusal
+from bayesify.weights.observing.watch import memory
 from bayesify.weights.slots import is_sharded
-from bayesify.weights.watch import memory
 from bayesify.weights.where import kind_of
 
 SAMPLINGS = ("draw", "local", "flipout", "moments")

@@ -12,8 +12,8 @@ from torch import Generator, Tensor, nn
 from bayesify.checks import NonFiniteError
 from bayesify.posteriors.base import Call, Idle, Posterior
 from bayesify.weights import find_slots
-from bayesify.weights.elsewhere import RefuseStrays, held_elsewhere
-from bayesify.weights.keeping import copy_of
+from bayesify.weights.observing.kept_tensors import copy_of
+from bayesify.weights.observing.outside_references import RefuseStrays, held_elsewhere
 
 
 class Members(Posterior):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.posteriors.trees import get_parameter, put_parameter
+from bayesify.weights.dotted_names import get_parameter, put_parameter
 
 
 class Mixing(nn.Module):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.posteriors.assignments import Assignment
-from bayesify.posteriors.trees import get_buffer, put_buffer
 from bayesify.weights import Slot
+from bayesify.weights.dotted_names import get_buffer, put_buffer
 
 NAMES = ("running_mean", "running_var", "num_batches_tracked")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import nn
 
-from bayesify.weights.origins import execution_order
+from bayesify.weights.observing.origins import execution_order
+from bayesify.weights.observing.watch import layer_of
 from bayesify.weights.slots import Slot, find_slots, hidden_places
-from bayesify.weights.watch import layer_of
 from bayesify.weights.where import Candidate, Where, kind_of
 
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bayesify.weights.caches import nothing_kept
-from bayesify.weights.elsewhere import RefuseStrays, held_elsewhere
-from bayesify.weights.watch import address, memory
+from bayesify.weights.observing.caches import nothing_kept
+from bayesify.weights.observing.outside_references import RefuseStrays, held_elsewhere
+from bayesify.weights.observing.watch import address, memory
 
 
 class Slot(NamedTuple):

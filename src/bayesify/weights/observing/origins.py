@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from bayesify.weights.elsewhere import flat
-from bayesify.weights.watch import Watch, layer_of
+from bayesify.weights.observing.outside_references import flat
+from bayesify.weights.observing.watch import Watch, layer_of
 
 
 class Origins(Watch):

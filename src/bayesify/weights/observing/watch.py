@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 
-from bayesify.weights.elsewhere import flat
+from bayesify.weights.observing.outside_references import flat
 
 
 class Watch(TorchFunctionMode):
