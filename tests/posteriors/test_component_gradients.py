@@ -10,7 +10,7 @@ from component_cases import make
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.posteriors.component_weights import assign
+from bayesify.posteriors.patched.choices import assign
 
 
 def test_the_likelihood_trains_the_chosen_components_only() -> None:

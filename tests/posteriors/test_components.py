@@ -10,7 +10,7 @@ from scipy import stats
 from torch import nn
 
 import bayesify as bf
-from bayesify.posteriors.component_weights import assign
+from bayesify.posteriors.patched.choices import assign
 
 
 @pytest.mark.parametrize("probs", [[1 / 3, 1 / 3, 1 / 3], [0.2, 0.7, 0.1]])

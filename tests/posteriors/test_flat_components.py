@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.posteriors.component_weights import Assigned, weights_for
+from bayesify.posteriors.patched.choices import Assigned, weights_for
 
 
 @pytest.mark.parametrize("assignment", ["layer", "element", "member"])

@@ -13,9 +13,9 @@ from bayesify.methods.base import Method
 from bayesify.methods.coordinate_descent import CoordinateDescent
 from bayesify.names import lookup
 from bayesify.posteriors import ASSIGNMENTS, Components
-from bayesify.posteriors.component_init import INITS
-from bayesify.posteriors.components_kl import KL_FORMS, ROLES, ComponentsKL
-from bayesify.posteriors.weight_scales import scales_of
+from bayesify.posteriors.patched.kl import KL_FORMS, ROLES, ComponentsKL
+from bayesify.posteriors.patched.starting_values import INITS
+from bayesify.posteriors.patched.weight_norm import scales_of
 from bayesify.weights import Selection, where
 from bayesify.weights.where import Candidate, Where, kind_of
 

@@ -8,7 +8,7 @@ from torch import nn
 from bayesify.methods.base import Method
 from bayesify.methods.ensemble_patching import EnsemblePatching
 from bayesify.posteriors import Posterior
-from bayesify.posteriors.kept_dropout import KeptDropout, dropout_layers
+from bayesify.posteriors.dropout import KeptDropout, dropout_layers
 from bayesify.weights import Selection
 from bayesify.weights.where import Where
 

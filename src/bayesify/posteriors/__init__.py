@@ -1,11 +1,11 @@
 """Posteriors over the weights of a network."""
 
-from bayesify.posteriors.assignments import ASSIGNMENTS, Assignment
 from bayesify.posteriors.base import Call, Posterior, pick_member
 from bayesify.posteriors.chain import Chain
-from bayesify.posteriors.components import Components
 from bayesify.posteriors.factorized import SAMPLINGS, Factorized
 from bayesify.posteriors.members import Members
+from bayesify.posteriors.patched.assignments import ASSIGNMENTS, Assignment
+from bayesify.posteriors.patched.components import Components
 from bayesify.posteriors.point import PointMass
 from bayesify.weights.observing.checkpoint_guard import without_guards
 

@@ -15,8 +15,8 @@ from bayesify.moments import Moments, replace
 from bayesify.passes.last_layer import last_layer, last_output, refusal
 from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, random_weights
 from bayesify.passes.moments import FIRST_ORDER, call_with_moments, carriers
-from bayesify.posteriors.agreement import shared_generator
 from bayesify.posteriors.base import Call, Idle, Posterior
+from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.priors import Prior
 from bayesify.weights import Selection, Watch, call_with
 from bayesify.weights.observing.caches import nothing_kept

@@ -9,13 +9,13 @@ from torch import Generator, Tensor
 from bayesify.families import inside_functorch, standard_normal
 from bayesify.passes.per_example import ExampleWeight
 from bayesify.posteriors.base import Call
-from bayesify.posteriors.components_kl import Held
-from bayesify.posteriors.flat_components import FlatComponents
-from bayesify.posteriors.patches import Chosen, pick, value_at
-from bayesify.posteriors.weight_scales import rescaled
+from bayesify.posteriors.patched.kl import Held
+from bayesify.posteriors.patched.multi_tensor import FlatComponents
+from bayesify.posteriors.patched.patches import Chosen, pick, value_at
+from bayesify.posteriors.patched.weight_norm import rescaled
 
 if TYPE_CHECKING:
-    from bayesify.posteriors.components import Components
+    from bayesify.posteriors.patched.components import Components
 
 
 class Assigned(NamedTuple):

@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.posteriors.agreement import shared_generator
-from bayesify.posteriors.assignments import Assignment
 from bayesify.posteriors.base import Call, Posterior
-from bayesify.posteriors.component_init import start_components
-from bayesify.posteriors.component_weights import Assigned, assign, flat_for, weights_for
-from bayesify.posteriors.components_kl import ComponentsKL, Held
-from bayesify.posteriors.flat_components import flatten
-from bayesify.posteriors.mixing import Mixing
-from bayesify.posteriors.patches import member_indices, patch_of
-from bayesify.posteriors.running_stats import RunningStats
-from bayesify.posteriors.weight_scales import scales_of
+from bayesify.posteriors.patched.assignments import Assignment
+from bayesify.posteriors.patched.choices import Assigned, assign, flat_for, weights_for
+from bayesify.posteriors.patched.kl import ComponentsKL, Held
+from bayesify.posteriors.patched.mixing import Mixing
+from bayesify.posteriors.patched.multi_tensor import flatten
+from bayesify.posteriors.patched.patches import member_indices, patch_of
+from bayesify.posteriors.patched.running_stats import RunningStats
+from bayesify.posteriors.patched.starting_values import start_components
+from bayesify.posteriors.patched.weight_norm import scales_of
+from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.weights import Selection, call_with, find_slots
 from bayesify.weights.dotted_names import get_parameter, put_parameter
 from bayesify.weights.observing.checkpoint_guard import CheckpointGuard

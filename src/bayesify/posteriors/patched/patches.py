@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bayesify.posteriors.assignments import Assignment
+from bayesify.posteriors.patched.assignments import Assignment
 from bayesify.weights import Slot
 
 #: what a unit chose: the number of a component; assignments; or one-hot rows that carry a gradient

@@ -15,10 +15,10 @@ from bayesify.divergences.components import (
     narrow_normal,
     weighted_squares,
 )
-from bayesify.posteriors.flat_components import FlatComponents
+from bayesify.posteriors.patched.multi_tensor import FlatComponents
 
 if TYPE_CHECKING:
-    from bayesify.posteriors.components import Components
+    from bayesify.posteriors.patched.components import Components
 
 KL_FORMS = ("auto", "l2", "full", "monte_carlo")
 ROLES = ("patched_weight", "patched_bias", "shared_weight", "shared_bias")

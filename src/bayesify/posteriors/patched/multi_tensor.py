@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from bayesify.posteriors.components import Components
+    from bayesify.posteriors.patched.components import Components
 
 SMALL = 2**15  # numbers of a tensor that joins; larger ones keep a graphics card busy by themselves
 

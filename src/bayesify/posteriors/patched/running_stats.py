@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from bayesify.posteriors.assignments import Assignment
+from bayesify.posteriors.patched.assignments import Assignment
 from bayesify.weights import Slot
 from bayesify.weights.dotted_names import get_buffer, put_buffer
 

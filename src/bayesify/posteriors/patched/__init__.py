@@ -1,0 +1,1 @@
+"""Patched networks: tensors chosen among components in each forward, with their choices, KL and statistics."""
