@@ -13,10 +13,10 @@ from bayesify.engine.schedules import make_schedule
 from bayesify.methods import ThermostatMCMC
 from bayesify.module import BayesianModule
 from bayesify.posteriors import Chain, without_guards
-from bayesify.posteriors.diverged import diverged, first_not_finite
-from bayesify.posteriors.kept import Place
+from bayesify.posteriors.chain.diverged import diverged, first_not_finite
+from bayesify.posteriors.chain.draw_store import Place
+from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.posteriors.members import reinitialize
-from bayesify.posteriors.stored_draws import StoredDraws
 from bayesify.samplers import SAMPLERS, Sampler
 from bayesify.weights.observing.kept_tensors import copy_of
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.posteriors.stored_draws import Place, StoredDraws, spread
+from bayesify.posteriors.chain.stored_draws import Place, StoredDraws, spread
 
 
 def make_net() -> nn.Module:

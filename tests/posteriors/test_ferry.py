@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from bayesify.posteriors.ferry import Ferry, ahead
+from bayesify.posteriors.chain.prefetch import Ferry, ahead
 
 SHAPES = {"a": (3, 5), "b": (), "c": (700,), "d": (2, 3, 3, 1), "e": (0, 4)}
 DTYPES = {"a": torch.float32, "b": torch.float64, "c": torch.bfloat16, "d": torch.float32, "e": torch.float32}

@@ -10,7 +10,7 @@ from torch import nn
 from bayesify.checks import check_not_negative, check_whole
 from bayesify.methods.base import Method
 from bayesify.names import lookup
-from bayesify.posteriors.chain import KEEPS, Chain, Due
+from bayesify.posteriors.chain.chain import KEEPS, Chain, Due
 from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.priors import Prior, prior
 from bayesify.samplers import SAMPLERS, Sampler

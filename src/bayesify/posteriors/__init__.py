@@ -1,7 +1,7 @@
 """Posteriors over the weights of a network."""
 
 from bayesify.posteriors.base import Call, Posterior, pick_member
-from bayesify.posteriors.chain import Chain
+from bayesify.posteriors.chain.chain import Chain
 from bayesify.posteriors.factorized import SAMPLINGS, Factorized
 from bayesify.posteriors.members import Members
 from bayesify.posteriors.patched.assignments import ASSIGNMENTS, Assignment

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.posteriors.base import Call, Posterior
-from bayesify.posteriors.energy import Energy
+from bayesify.posteriors.chain.energy import Energy
 from bayesify.priors import Prior
 from bayesify.weights import Selection
 

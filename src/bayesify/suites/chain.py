@@ -4,7 +4,7 @@ import torch
 
 from bayesify.diagnostics import autocorrelation, ess, function_values, rhat
 from bayesify.posteriors import Chain, Members
-from bayesify.posteriors.stored_draws import StoredDraws
+from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.suites.subject import Outcome, Subject, Unsuitable
 
 FEWEST = 4  # draws in a chain: two in each half

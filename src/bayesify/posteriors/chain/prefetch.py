@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from bayesify.posteriors.kept import Weights
+from bayesify.posteriors.chain.draw_store import Weights
 
 ALIGN = 512  # bytes: where CUDA's allocator starts a tensor
 Item = TypeVar("Item")

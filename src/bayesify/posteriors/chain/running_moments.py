@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Generator, Tensor
 
-from bayesify.posteriors.kept import NONE_YET, Kept, Place, Weights
+from bayesify.posteriors.chain.draw_store import NONE_YET, Kept, Place, Weights
 
 
 class RunningMoments(Kept):

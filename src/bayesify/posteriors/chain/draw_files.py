@@ -11,7 +11,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from bayesify.files import read_header, read_tensors, write_atomically, write_tensors
-from bayesify.posteriors.kept import Place
+from bayesify.posteriors.chain.draw_store import Place
 
 FORMAT = 1
 INDEX = "index.json"

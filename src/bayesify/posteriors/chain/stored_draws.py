@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
-from bayesify.posteriors.draw_files import DrawFolder, read_draw
-from bayesify.posteriors.ferry import Arrival, Ferry, ahead
-from bayesify.posteriors.kept import NONE_YET, Kept, Place, Weights
+from bayesify.posteriors.chain.draw_files import DrawFolder, read_draw
+from bayesify.posteriors.chain.draw_store import NONE_YET, Kept, Place, Weights
+from bayesify.posteriors.chain.prefetch import Arrival, Ferry, ahead
 
 MEMORY = 2**28  # bytes of draws that stay in memory beside their files: small networks need not read them
 

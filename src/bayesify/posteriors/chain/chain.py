@@ -11,11 +11,11 @@ from torch import Generator, Tensor, nn
 
 from bayesify.checks import NonFiniteError
 from bayesify.posteriors.base import Call, Posterior
-from bayesify.posteriors.diverged import diverged, first_not_finite
-from bayesify.posteriors.energy import Energy
-from bayesify.posteriors.kept import REMEDY, Kept, Place
-from bayesify.posteriors.running_moments import RunningMoments
-from bayesify.posteriors.stored_draws import StoredDraws
+from bayesify.posteriors.chain.diverged import diverged, first_not_finite
+from bayesify.posteriors.chain.draw_store import REMEDY, Kept, Place
+from bayesify.posteriors.chain.energy import Energy
+from bayesify.posteriors.chain.running_moments import RunningMoments
+from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.priors import Prior
 from bayesify.samplers.base import capturing
 from bayesify.weights import Selection, call_with
