@@ -7,11 +7,11 @@ from bayesify import attacks, compress, diagnostics, likelihoods, moments, sampl
 from bayesify.chains import sample_chains
 from bayesify.diagnostics.variance import zero_mean
 from bayesify.divergences import kl
+from bayesify.divergences.graph_size import graph_size
 from bayesify.engine import History, fit, fit_members
 from bayesify.evaluation import evaluate
 from bayesify.exporting import export
 from bayesify.families import family
-from bayesify.graphs import graph_size
 from bayesify.inference import inference_modes
 from bayesify.likelihoods import likelihood
 from bayesify.merging import merge

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 import bayesify as bf
-from bayesify.chi_squared import chi_squared
 from bayesify.divergences import kl_all, of_prior
 from bayesify.families import Normal, RandomTensor
-from bayesify.features import power
+from bayesify.laws.chi_squared import chi_squared
+from bayesify.laws.features import power
 
 SHAPES = [(3, 5), (7,), (2, 3, 3, 3), ()]
 

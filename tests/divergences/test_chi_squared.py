@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from bayesify.chi_squared import MANY, SOME, chi_squared, from_normal
+from bayesify.laws.chi_squared import MANY, SOME, chi_squared, from_normal
 
 FAILURE_RATE = 1e-6
 

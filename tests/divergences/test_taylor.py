@@ -12,7 +12,7 @@ from scipy.stats import norm
 import bayesify as bf
 from bayesify.divergences.taylor import taylor_mean
 from bayesify.families import FAMILIES, Family
-from bayesify.features import power
+from bayesify.laws.features import power
 
 SIGMAS = norm.isf(1e-6 / 2)
 

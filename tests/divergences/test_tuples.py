@@ -8,10 +8,10 @@ from kl_pairs import LIKE, make_family, make_prior
 
 import bayesify as bf
 from bayesify.divergences import of_feature, of_kl, of_prior, support
+from bayesify.divergences.parameterization import Parameterization, of_terms
 from bayesify.divergences.taylor import taylor_d_P
-from bayesify.divergences.tuples import Parameterization, of_terms
 from bayesify.families import FAMILIES
-from bayesify.features import Feature, absolute, log, power
+from bayesify.laws.features import Feature, absolute, log, power
 from bayesify.priors.base import Terms
 
 SCALE = ["exponential", "std_wald", "rayleigh", "weibull", "erlang", "gamma", "inverse_gamma"]

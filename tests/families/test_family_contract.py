@@ -11,7 +11,7 @@ from family_cases import ALL, CASES, IDS, LIKE, distribution, make
 from torch import Tensor
 
 from bayesify.families import FAMILIES, RandomTensor, family
-from bayesify.features import power
+from bayesify.laws.features import power
 
 NAMES = list(FAMILIES)
 every = pytest.mark.parametrize(("name", "options"), ALL, ids=IDS)

@@ -23,7 +23,7 @@ from scipy import special, stats
 from torch import Tensor
 
 from bayesify.families import FAMILIES
-from bayesify.features import Feature, absolute, log, power
+from bayesify.laws.features import Feature, absolute, log, power
 
 NUM_DRAWS = 20_000
 

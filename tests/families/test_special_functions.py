@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import special as reference
 
-from bayesify import special
+from bayesify.laws import special
 
 POINTS = [0.01, 0.3, 1.0, 2.5, 7.0, 40.0, 1e6, 1e9]
 

@@ -14,7 +14,7 @@ from bayesify.families.multiplicative import Multiplicative
 from bayesify.families.variance import VarianceNormal
 from bayesify.families.zero_mean_noises import ZeroMeanBernoulli, ZeroMeanUniform
 from bayesify.families.zero_mean_normal import ZeroMeanNormal
-from bayesify.features import log, power
+from bayesify.laws.features import log, power
 
 LIKE = torch.tensor([[1.5, -0.7, 0.2], [-2.5, 0.4, 1.1]], dtype=torch.float64)
 CASES: list[tuple[type[Family], dict[str, Any]]] = [

@@ -9,11 +9,12 @@ from scipy import stats
 from torch import Tensor
 
 import bayesify as bf
-from bayesify.chi_squared import chi_squared, quantile_polynomial
-from bayesify.divergences import kl_all, together
+from bayesify.divergences import kl_all
+from bayesify.divergences import multi_tensor as together
 from bayesify.divergences.statistics import Draws
 from bayesify.families import Normal
 from bayesify.kernels.normal_kl import given_noise
+from bayesify.laws.chi_squared import chi_squared, quantile_polynomial
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]

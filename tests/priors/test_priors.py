@@ -9,7 +9,7 @@ import torch
 from prior_cases import BY_TENSOR, CASES, JOINT, LAWS, OPTIONS
 
 import bayesify as bf
-from bayesify.features import absolute, log, power
+from bayesify.laws.features import absolute, log, power
 from bayesify.priors import PRIORS, Prior
 
 

@@ -10,13 +10,8 @@ from bayesify.checks import can_read_values
 from bayesify.divergences.direct import accumulate_gradients, direct
 from bayesify.divergences.exact import EXACT, exact
 from bayesify.divergences.log_uniform import kl_to_log_uniform
-from bayesify.divergences.repar import repar
-from bayesify.divergences.statistics import Draws
-from bayesify.divergences.stream import stream
-from bayesify.divergences.support import Pair, best_estimator, check_finite, check_method, check_pair, support
-from bayesify.divergences.taylor import check_taylor, taylor
-from bayesify.divergences.together import TOGETHER
-from bayesify.divergences.tuples import (
+from bayesify.divergences.multi_tensor import TOGETHER
+from bayesify.divergences.parameterization import (
     Parameterization,
     distribution_of,
     of_feature,
@@ -24,6 +19,11 @@ from bayesify.divergences.tuples import (
     of_prior,
     prior_of,
 )
+from bayesify.divergences.repar import repar
+from bayesify.divergences.statistics import Draws
+from bayesify.divergences.stream import stream
+from bayesify.divergences.support import Pair, best_estimator, check_finite, check_method, check_pair, support
+from bayesify.divergences.taylor import check_taylor, taylor
 from bayesify.families import Family, RandomTensor
 from bayesify.names import lookup
 from bayesify.priors import Prior

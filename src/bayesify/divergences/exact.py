@@ -10,11 +10,11 @@ from torch import Tensor
 from bayesify import families, priors
 from bayesify.divergences.faddeeva import log_one_plus
 from bayesify.divergences.log_uniform import kl_to_log_uniform
+from bayesify.divergences.parameterization import expand, of_terms
 from bayesify.divergences.statistics import Draws, expected
-from bayesify.divergences.tuples import expand, of_terms
 from bayesify.families.base import Family
 from bayesify.families.log_location_scale import LogLocationScale
-from bayesify.features import Feature
+from bayesify.laws.features import Feature
 from bayesify.priors.base import Prior, Terms
 
 #: closed forms of pairs (family, prior), which come before the general way

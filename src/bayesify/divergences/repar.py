@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from bayesify.divergences.parameterization import of_family, of_prior
 from bayesify.divergences.statistics import Draws, drawn
-from bayesify.divergences.tuples import of_family, of_prior
 from bayesify.families.base import Family
 from bayesify.priors.base import Prior
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bayesify.divergences.tuples import Parameterization, coordinates
+from bayesify.divergences.parameterization import Parameterization, coordinates
 from bayesify.families.base import Family, inside_functorch
-from bayesify.features import Feature, absolute, power
 from bayesify.kernels import LAWS, noise_sums
+from bayesify.laws.features import Feature, absolute, power
 
 Means = dict[Feature, Tensor | float]
 

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from bayesify.divergences.direct import log_prior
+from bayesify.divergences.parameterization import coordinates
 from bayesify.divergences.repar import log_density
 from bayesify.divergences.statistics import Draws, chunks
-from bayesify.divergences.tuples import coordinates
 from bayesify.families.base import Family, inside_functorch
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.log_location_scale import LogLocationScale

@@ -8,12 +8,12 @@ import torch
 from torch import Generator
 
 from bayesify.divergences.exact import has_closed_form
+from bayesify.divergences.parameterization import expand, num_parameters, of_kl, of_prior, prior_of
 from bayesify.divergences.taylor import refusal
-from bayesify.divergences.tuples import expand, num_parameters, of_kl, of_prior, prior_of
 from bayesify.families import FAMILIES, Family, RandomTensor
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.log_location_scale import LogLocationScale
-from bayesify.features import Feature, absolute
+from bayesify.laws.features import Feature, absolute
 from bayesify.names import lookup
 from bayesify.priors import PRIORS, Prior, prior
 

@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.divergences.parameterization import of_prior
 from bayesify.divergences.repar import log_density
 from bayesify.divergences.statistics import Draws, chunks
-from bayesify.divergences.tuples import of_prior
 from bayesify.families.base import Family
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.log_location_scale import LogLocationScale
-from bayesify.features import Feature
+from bayesify.laws.features import Feature
 from bayesify.priors.base import Prior
 
 Point = float | str  # a number, or "mean"

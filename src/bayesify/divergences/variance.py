@@ -28,7 +28,7 @@ from bayesify.families.variance import VarianceNormal, wide
 from bayesify.families.zero_mean import ZeroMean
 from bayesify.families.zero_mean_noises import ZeroMeanBernoulli, ZeroMeanUniform
 from bayesify.families.zero_mean_normal import ZeroMeanNormal
-from bayesify.features import log
+from bayesify.laws.features import log
 
 #: KL of N(0, s²) to p(w) = 1/|w|, for every s: the constant that makes K(0) = 0
 AT_ZERO_MEAN = -0.5 * math.log(2 * math.pi * math.e) + LOG_MEAN

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.features import Feature
+from bayesify.laws.features import Feature
 
 
 class Start(NamedTuple):

@@ -9,8 +9,8 @@ from torch import Generator, Tensor
 from bayesify.families.base import Start, positive
 from bayesify.families.location_scale import LocationScale, starting_log_scale
 from bayesify.families.noise import Shape, standard_gamma, standard_uniform, symmetric_expectation
-from bayesify.features import Feature, absolute, power
-from bayesify.special import digamma, gamma_ratio, trigamma
+from bayesify.laws.features import Feature, absolute, power
+from bayesify.laws.special import digamma, gamma_ratio, trigamma
 
 
 class ErrorLaw:

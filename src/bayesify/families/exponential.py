@@ -7,7 +7,7 @@ from torch import Generator, Tensor
 from bayesify.families.gamma_law import gamma_expectation
 from bayesify.families.noise import standard_exponential, standard_gamma
 from bayesify.families.scale import Scale
-from bayesify.features import Feature, absolute, power
+from bayesify.laws.features import Feature, absolute, power
 
 
 class Exponential(Scale):

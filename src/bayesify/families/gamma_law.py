@@ -7,8 +7,8 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.families.noise import positive_expectation, standard_gamma
-from bayesify.features import Feature, absolute, power
-from bayesify.special import digamma, gamma_ratio, stirling, trigamma
+from bayesify.laws.features import Feature, absolute, power
+from bayesify.laws.special import digamma, gamma_ratio, stirling, trigamma
 
 
 class GammaLaw:

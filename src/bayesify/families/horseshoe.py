@@ -8,8 +8,8 @@ from torch import Generator, Tensor
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.noise import standard_normal, symmetric_expectation
 from bayesify.families.normal import LOG_MEAN, LOG_VAR, normal_moment
-from bayesify.features import Feature
-from bayesify.special import log_scaled_e1
+from bayesify.laws.features import Feature
+from bayesify.laws.special import log_scaled_e1
 
 NEG_ENTROPY = -2.1098718360616477  # E log q₀(ξ), by quadrature in 25 digits
 

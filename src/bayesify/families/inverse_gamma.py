@@ -7,8 +7,8 @@ from torch import Generator, Tensor
 from bayesify.families.gamma_law import gamma_expectation, gamma_log_prob, gamma_neg_entropy
 from bayesify.families.noise import standard_gamma
 from bayesify.families.scale import ShapedScale
-from bayesify.features import Feature, absolute, power
-from bayesify.special import digamma
+from bayesify.laws.features import Feature, absolute, power
+from bayesify.laws.special import digamma
 
 
 class InverseGamma(ShapedScale):

@@ -7,8 +7,8 @@ from torch import Generator, Tensor
 
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.noise import standard_gamma, standard_uniform, symmetric_expectation
-from bayesify.features import Feature, absolute, power
-from bayesify.special import EULER
+from bayesify.laws.features import Feature, absolute, power
+from bayesify.laws.special import EULER
 
 
 class Laplace(LocationScale):

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.families.base import Family, Start, inside_functorch, positive
-from bayesify.features import power
+from bayesify.laws.features import power
 
 LOG_STD_OF_NOTHING = -30.0  # a pruned weight's log std: e^-30 ≈ 1e-13, zero for all but its logarithm
 

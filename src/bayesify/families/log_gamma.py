@@ -9,8 +9,8 @@ from torch import Generator, Tensor
 from bayesify.families.base import Start, positive
 from bayesify.families.location_scale import LocationScale, root_mean_square
 from bayesify.families.noise import standard_gamma, standard_uniform
-from bayesify.features import Feature, power
-from bayesify.special import inverse_trigamma
+from bayesify.laws.features import Feature, power
+from bayesify.laws.special import inverse_trigamma
 
 SHIFT = 8  # asymptotic series are taken at k + SHIFT
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bayesify.families.base import Family, Start, positive
 from bayesify.families.scale import starting_floor
-from bayesify.features import power
+from bayesify.laws.features import power
 
 
 class LogLocationScale(Family):

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from bayesify.families.log_location_scale import LogLocationScale
 from bayesify.families.noise import standard_normal, symmetric_expectation
 from bayesify.families.normal import LOG_MEAN, LOG_VAR, normal_log_prob, normal_moment, normal_sums
-from bayesify.features import Feature
+from bayesify.laws.features import Feature
 
 
 class LogNormal(LogLocationScale):

@@ -6,8 +6,8 @@ from torch import Generator, Tensor, nn
 
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.noise import standard_uniform, symmetric_expectation
-from bayesify.features import Feature
-from bayesify.special import EULER, alternating_zeta
+from bayesify.laws.features import Feature
+from bayesify.laws.special import EULER, alternating_zeta
 
 # The first two derivatives of E |ξ|^p = 2 Γ(1 + p) η(p) at p = 0, with η″(0) = −0.0610291…
 LOG_MEAN = math.log(math.pi / 2) - EULER

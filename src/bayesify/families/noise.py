@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
-from bayesify.features import Feature
+from bayesify.laws.features import Feature
 
 Shape = tuple[int, ...]
 

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bayesify.chi_squared import chi_squared
 from bayesify.families.base import inside_functorch
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.noise import standard_normal, standard_normals, symmetric_expectation
-from bayesify.features import Feature, power
 from bayesify.kernels import normal_draws
-from bayesify.special import EULER
+from bayesify.laws.chi_squared import chi_squared
+from bayesify.laws.features import Feature, power
+from bayesify.laws.special import EULER
 
 LOG_MEAN = -0.5 * (EULER + math.log(2))  # of |ξ|
 LOG_VAR = math.pi**2 / 8

@@ -9,8 +9,8 @@ from bayesify.families.base import Start
 from bayesify.families.location_scale import LocationScale, starting_log_scale
 from bayesify.families.noise import Shape, standard_normal, symmetric_expectation
 from bayesify.families.normal import LOG_MEAN, LOG_VAR, normal_moment
-from bayesify.features import Feature
-from bayesify.special import EULER, digamma, gamma_ratio, trigamma
+from bayesify.laws.features import Feature
+from bayesify.laws.special import EULER, digamma, gamma_ratio, trigamma
 
 
 class Radial(LocationScale):

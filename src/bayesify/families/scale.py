@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bayesify.families.base import Family, Start, positive
 from bayesify.families.location_scale import root_mean_square
-from bayesify.features import log, power
+from bayesify.laws.features import log, power
 
 FLOOR = 1e-2  # of the tensor's root mean square: the smallest magnitude, so that scale stays positive
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from torch import Generator, Tensor
 
-from bayesify.chi_squared import chi_squared
 from bayesify.families.noise import inverse_gaussian, positive_expectation
 from bayesify.families.scale import Scale
-from bayesify.features import Feature, absolute, power
-from bayesify.special import bessel_k
+from bayesify.laws.chi_squared import chi_squared
+from bayesify.laws.features import Feature, absolute, power
+from bayesify.laws.special import bessel_k
 
 LOG_MEAN = -0.36132861688822258  # E log ξ = −e² E₁(2)
 LOG_SQUARE = 0.83671692783466241  # E log² ξ, by quadrature in 25 digits

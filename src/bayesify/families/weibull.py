@@ -7,8 +7,8 @@ from torch import Generator, Tensor
 
 from bayesify.families.noise import positive_expectation, standard_exponential, standard_gamma
 from bayesify.families.scale import ShapedScale
-from bayesify.features import Feature, absolute, power
-from bayesify.special import EULER, bisect, gamma_ratio
+from bayesify.laws.features import Feature, absolute, power
+from bayesify.laws.special import EULER, bisect, gamma_ratio
 
 
 class Weibull(ShapedScale):

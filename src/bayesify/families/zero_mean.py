@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bayesify.families.base import Start, positive
 from bayesify.families.scale import Scale, starting_floor
-from bayesify.features import power
+from bayesify.laws.features import power
 
 
 class ZeroMean(Scale):

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from bayesify.families.base import Start
 from bayesify.families.noise import random_signs, standard_uniform, symmetric_expectation
 from bayesify.families.zero_mean import ZeroMean
-from bayesify.features import Feature
+from bayesify.laws.features import Feature
 
 FLOOR = 1e-8  # of a std, far below that of any weight in use
 

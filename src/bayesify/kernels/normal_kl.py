@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.chi_squared import MANY, chi_squared, quantile_polynomial
 from bayesify.kernels.seeds import seed_tensor
+from bayesify.laws.chi_squared import MANY, chi_squared, quantile_polynomial
 
 TRITON = importlib.util.find_spec("triton") is not None
 

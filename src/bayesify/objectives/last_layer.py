@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.chi_squared import chi_squared
 from bayesify.divergences.statistics import chunk_size
 from bayesify.divergences.stream import slopes_and_value
 from bayesify.families.noise import standard_normal
+from bayesify.laws.chi_squared import chi_squared
 from bayesify.likelihoods import Likelihood, Normal
 from bayesify.likelihoods.base import at_least_float32, sum_over_example, weighted_nll
 from bayesify.passes.last_layer import LastOutput, refusal

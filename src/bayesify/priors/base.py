@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from bayesify.features import Feature
+from bayesify.laws.features import Feature
 
 
 class Terms(NamedTuple):

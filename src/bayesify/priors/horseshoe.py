@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
+from bayesify.laws.special import log_scaled_e1
 from bayesify.priors.base import Prior, positive
-from bayesify.special import log_scaled_e1
 
 
 class Horseshoe(Prior):

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bayesify.features import log
+from bayesify.laws.features import log
 from bayesify.priors.base import Prior, Terms, number, positive, where_inside
 
 

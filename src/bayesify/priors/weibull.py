@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bayesify.features import log, power
+from bayesify.laws.features import log, power
 from bayesify.priors.base import Prior, Terms, positive, where_inside
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import divergences
+from bayesify.divergences.graph_size import graph_size
 from bayesify.divergences.support import estimators
 from bayesify.families import Family
-from bayesify.graphs import graph_size
 from bayesify.posteriors import Factorized
 from bayesify.suites.subject import Outcome, Subject, Unsuitable
 

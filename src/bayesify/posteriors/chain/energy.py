@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bayesify.divergences.components import carry_squares
 from bayesify.families import inside_functorch
-from bayesify.features import power
+from bayesify.laws.features import power
 from bayesify.posteriors.base import Call
 from bayesify.priors import Prior
 from bayesify.weights import call_with

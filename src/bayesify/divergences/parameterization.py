@@ -17,7 +17,7 @@ from bayesify.families.base import Family, RandomTensor
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.log_location_scale import LogLocationScale
 from bayesify.families.scale import Scale
-from bayesify.features import Feature, log, power
+from bayesify.laws.features import Feature, log, power
 from bayesify.priors.base import Prior, Terms
 
 
