@@ -16,7 +16,7 @@ import torch
 import bayesify as bf
 from bayesify.nets import make
 from bayesify.posteriors import Call
-from bayesify.prediction import _chunk
+from bayesify.predict.prediction import _chunk
 from timing import measure, table
 
 NETS: dict[str, tuple[dict, tuple[int, ...]]] = {

@@ -23,11 +23,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import bayesify as bf
-from bayesify.accumulation import Statistics, statistics
 from bayesify.methods import Method
 from bayesify.nets import make
 from bayesify.posteriors import Call
-from bayesify.prediction import _chunk, at_once
+from bayesify.predict.accumulation import Statistics, statistics
+from bayesify.predict.prediction import _chunk, at_once
 from timing import Timing, free, measure, table
 
 METHODS: dict[str, Callable[[], Method]] = {

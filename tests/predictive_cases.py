@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import bayesify as bf
-from bayesify.accumulation import Accumulator
+from bayesify.predict.accumulation import Accumulator
 
 FAILURE_RATE = 1e-6
 P1, P2 = (0.7, 0.2, 0.1), (0.1, 0.6, 0.3)  # two draws' probabilities for one example

@@ -8,7 +8,7 @@ from torch import nn
 
 import bayesify as bf
 from bayesify.posteriors import Call
-from bayesify.prediction import _chunk, outputs
+from bayesify.predict.prediction import _chunk, outputs
 from predictive_cases import assert_equal_means, generator, make
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import bayesify as bf
-from bayesify.accumulation import Accumulator
+from bayesify.predict.accumulation import Accumulator
 from predictive_cases import regression, two_draws
 
 

@@ -27,10 +27,10 @@ from bayesify.methods import (
     VarianceNetwork,
     VariationalDropout,
 )
-from bayesify.module import BayesianModule, bayesify
+from bayesify.model import BayesianModule, bayesify
 from bayesify.moments import Moments
 from bayesify.objectives import KLWarmup, Loss
-from bayesify.predictive import Predictive
+from bayesify.predict.predictive import Predictive
 from bayesify.priors import prior
 from bayesify.searching import search
 from bayesify.storage import load, save

@@ -11,7 +11,7 @@ from bayesify.batches import as_arguments, inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, check_whole
 from bayesify.engine.schedules import make_schedule
 from bayesify.methods import ThermostatMCMC
-from bayesify.module import BayesianModule
+from bayesify.model import BayesianModule
 from bayesify.posteriors import Chain, without_guards
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
 from bayesify.posteriors.chain.draw_store import Place

@@ -10,7 +10,7 @@ from bayesify import metrics
 from bayesify.batches import inputs_for, target_of, to_device
 from bayesify.likelihoods.base import match_real
 from bayesify.metrics import ClassificationTally
-from bayesify.predictive import Predictive
+from bayesify.predict.predictive import Predictive
 
 #: uncertainties of a prediction that tell unknown inputs from known ones; larger is less certain
 SCORES: dict[str, Callable[[Predictive], Tensor]] = {

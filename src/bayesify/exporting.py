@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 
 from bayesify.batches import as_arguments, beside
 from bayesify.files import write_atomically
-from bayesify.module import BayesianModule
-from bayesify.module.modes import evaluating
+from bayesify.model import BayesianModule
+from bayesify.model.modes import evaluating
 
 SUFFIXES = (".pt2", ".onnx")
 ONE_FILE = 2**30  # bytes of weights up to which an ONNX file holds them itself

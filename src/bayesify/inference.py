@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import Generator
 
-from bayesify.at_means import AtMeans
 from bayesify.checks import check_whole
 from bayesify.evaluation import evaluate
-from bayesify.module import BayesianModule
-from bayesify.prediction import MODES
+from bayesify.model import BayesianModule
+from bayesify.predict.at_means import AtMeans
+from bayesify.predict.prediction import MODES
 
 __all__ = ["MODES", "inference_modes"]
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from bayesify.likelihoods import Likelihood, likelihood
 from bayesify.methods import DeepEnsemble, Method
-from bayesify.module import BayesianModule, bayesify
+from bayesify.model import BayesianModule, bayesify
 from bayesify.posteriors import Members, Posterior, without_guards
 from bayesify.storage import load
 from bayesify.weights.observing.kept_tensors import copy_of

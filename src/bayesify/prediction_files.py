@@ -15,7 +15,7 @@ from torch import Generator
 
 from bayesify.batches import inputs_for, target_of
 from bayesify.files import write_atomically
-from bayesify.predictive import Predictive
+from bayesify.predict.predictive import Predictive
 
 Columns = dict[str, np.ndarray]
 

@@ -9,7 +9,7 @@ import torch
 
 from bayesify.engine.fit import NonFiniteError, fit
 from bayesify.evaluation import evaluate
-from bayesify.module import BayesianModule
+from bayesify.model import BayesianModule
 
 HIGHER_IS_BETTER = ("accuracy",)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bayesify.files import read_header, read_tensors, write_tensors
 from bayesify.likelihoods import likelihood
 from bayesify.methods import Method, method
-from bayesify.module import BayesianModule, bayesify
+from bayesify.model import BayesianModule, bayesify
 from bayesify.packing import pack, unpack
 from bayesify.posteriors import without_guards
 from bayesify.priors import prior

@@ -10,7 +10,7 @@ from torch import Tensor
 from zoo import ZOO, Case
 
 import bayesify as bf
-from bayesify.module import BayesianModule
+from bayesify.model import BayesianModule
 
 SAMPLINGS = ("draw", "local", "flipout")
 # A key bias shifts every score of a row alike, which softmax ignores: its gradient is zero but for rounding.

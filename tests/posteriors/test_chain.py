@@ -252,7 +252,7 @@ def test_compiled_prediction_takes_every_stored_draw_once(
     batched: bool, keep: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Draws that came after compiling are seen. Five draws do not fill chunks of three."""
-    monkeypatch.setattr("bayesify.prediction.VMAP_NUMBERS", 3 * 26)  # of 26 weights
+    monkeypatch.setattr("bayesify.predict.prediction.VMAP_NUMBERS", 3 * 26)  # of 26 weights
     model = make(burn_in=0, every=2, keep=keep)
     sampler = sample(model, 4)
     x, options = DATA[0][:5], {"keep_samples": True, "batched": batched}

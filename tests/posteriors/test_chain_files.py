@@ -9,7 +9,7 @@ import torch
 from test_chain import DATA, make, make_net, sample, weights
 
 import bayesify as bf
-from bayesify.posteriors.chain.chain import draw_files, stored_draws
+from bayesify.posteriors.chain import draw_files, stored_draws
 
 
 def in_folder(folder: Path, steps: int = 8, **options: Any) -> bf.BayesianModule:

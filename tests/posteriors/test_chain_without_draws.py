@@ -5,7 +5,7 @@ import torch
 from test_chain import DATA, make, make_net, sample
 
 import bayesify as bf
-from bayesify.prediction import shares
+from bayesify.predict.prediction import shares
 
 
 def test_no_draw_before_the_first() -> None:

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.accumulation import Accumulator
 from bayesify.attacks.iteration import iterates
 from bayesify.batches import beside
 from bayesify.likelihoods import likelihood
-from bayesify.module import BayesianModule
-from bayesify.module.modes import evaluating
-from bayesify.predictive import Predictive
+from bayesify.model import BayesianModule
+from bayesify.model.modes import evaluating
+from bayesify.predict.accumulation import Accumulator
+from bayesify.predict.predictive import Predictive
 
 
 class AttackRow(NamedTuple):

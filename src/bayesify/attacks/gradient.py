@@ -10,11 +10,11 @@ from torch import Generator, Tensor, nn
 from bayesify.batches import as_arguments, beside
 from bayesify.families import standard_normal
 from bayesify.likelihoods import Likelihood, likelihood
-from bayesify.module import BayesianModule
-from bayesify.module.modes import evaluating
+from bayesify.model import BayesianModule
+from bayesify.model.modes import evaluating
 from bayesify.moments import Gaussian, Moments
 from bayesify.posteriors import Call
-from bayesify.prediction import shares
+from bayesify.predict.prediction import shares
 
 AVERAGES = ("loss", "probs")
 

@@ -23,7 +23,7 @@ from bayesify.engine import fit_members
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.randomness import seed_everything
 from bayesify.methods import DeepEnsemble, Method
-from bayesify.prediction import shares
+from bayesify.predict.prediction import shares
 
 EXAMPLES = 8  # of the batch that is tried before anything is written
 

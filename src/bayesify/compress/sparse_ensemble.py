@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from bayesify.diagnostics.variance import log_alpha, variance_posterior
 from bayesify.evaluation import evaluate
-from bayesify.module import BayesianModule
+from bayesify.model import BayesianModule
 
 FILLS = ("zero", "mean")
 SPARSITIES = (

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from bayesify.methods import Point
-from bayesify.module import BayesianModule, bayesify
+from bayesify.model import BayesianModule, bayesify
 from bayesify.storage import load, save
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bayesify.batches import as_arguments, beside
-from bayesify.module.modes import evaluating
+from bayesify.model.modes import evaluating
 from bayesify.posteriors import Call, Chain, Members
 
 

@@ -16,7 +16,7 @@ from bayesify.batches import as_arguments, inputs_of, target_of, to_device
 from bayesify.diagnostics.dense_curvature import closed_form_of
 from bayesify.diagnostics.variance import variance_posterior
 from bayesify.families.noise import random_signs
-from bayesify.module import BayesianModule
+from bayesify.model import BayesianModule
 from bayesify.weights.observing.watch import layer_of
 
 WAYS = ("auto", "exact", "hutchinson")

@@ -20,7 +20,7 @@ from bayesify.diagnostics.variance import log_alpha, variance_posterior
 from bayesify.evaluation import evaluate
 from bayesify.files import write_atomically
 from bayesify.inference import MODES, inference_modes
-from bayesify.module import BayesianModule
+from bayesify.model import BayesianModule
 
 LOG_KAPPA_0 = 1.5  # log₁₀ of the threshold of κ (Fig. 3)
 ZERO_KAPPA = -25.0  # log₁₀ κ shown for κ = 0

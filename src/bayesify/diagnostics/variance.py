@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from bayesify.module import BayesianModule
+from bayesify.model import BayesianModule
 from bayesify.posteriors import Posterior
 from bayesify.posteriors.variance import VarianceFactorized
 from bayesify.weights.where import Candidate, Where

@@ -11,7 +11,7 @@ from bayesify.engine.history import History
 from bayesify.engine.loop import Loop
 from bayesify.engine.options import Options
 from bayesify.engine.signals import Signals
-from bayesify.module import BayesianModule
+from bayesify.model import BayesianModule
 
 
 def fit(

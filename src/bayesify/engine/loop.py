@@ -21,8 +21,8 @@ from bayesify.engine.setup import compile_decision, compile_model, make_fabric, 
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState
 from bayesify.evaluation import evaluate
-from bayesify.module import BayesianModule
-from bayesify.module.modes import uncautioned
+from bayesify.model import BayesianModule
+from bayesify.model.modes import uncautioned
 from bayesify.objectives import Loss
 from bayesify.storage import save
 

@@ -18,7 +18,7 @@ from bayesify.engine.history import History
 from bayesify.engine.randomness import seed_everything
 from bayesify.files import write_atomically
 from bayesify.merging import merge
-from bayesify.module import BayesianModule
+from bayesify.model import BayesianModule
 from bayesify.posteriors import without_guards
 from bayesify.storage import save
 from bayesify.weights.observing.kept_tensors import copy_of

@@ -15,7 +15,7 @@ from bayesify.engine.options import Options
 from bayesify.engine.position import batches, can_resume_inside
 from bayesify.engine.randomness import random_state, restore_random_state
 from bayesify.engine.schedules import changed_length, check_length, make_schedule
-from bayesify.module import BayesianModule
+from bayesify.model import BayesianModule
 from bayesify.objectives import KLWarmup, Loss
 
 ASSUMED_STEPS = 1000  # in an epoch of a loader that does not know its length

@@ -20,7 +20,7 @@ def probability_of(model: nn.Module, label: Tensor, num_draws: int = 10, seed: i
     from bayesify.attacks.gradient import outputs
     from bayesify.batches import beside
     from bayesify.likelihoods import likelihood
-    from bayesify.module.modes import evaluating
+    from bayesify.model.modes import evaluating
 
     law: Any = getattr(model, "likelihood", None)
     law = likelihood("categorical") if law is None else law

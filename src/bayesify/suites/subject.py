@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.data import Loader, Normalisation, Split
-from bayesify.module import BayesianModule
+from bayesify.model import BayesianModule
 
 
 class Unsuitable(ValueError):

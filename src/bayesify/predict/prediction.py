@@ -11,13 +11,13 @@ import torch
 from torch import Generator, Tensor
 from torch.utils import _pytree as pytree
 
-from bayesify.accumulation import Accumulator, statistics
 from bayesify.batches import as_arguments, inputs_for
 from bayesify.moments import Moments, certain, holds, replace
-from bayesify.output_draws import draws_of
 from bayesify.passes.stacked import Stacked
 from bayesify.posteriors import Call
-from bayesify.predictive import Predictive, concatenate
+from bayesify.predict.accumulation import Accumulator, statistics
+from bayesify.predict.output_draws import draws_of
+from bayesify.predict.predictive import Predictive, concatenate
 from bayesify.weights.observing.kept_tensors import NothingBatched
 from bayesify.weights.prefix import Prefix
 from bayesify.weights.slots import is_sharded_unit

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from bayesify.likelihoods import Likelihood
-from bayesify.predictive import Predictive
+from bayesify.predict.predictive import Predictive
 
 
 class Statistics(NamedTuple):

@@ -1,6 +1,6 @@
 """One line makes a network Bayesian: `bayesify`, and the module it returns."""
 
-from bayesify.module.bayesian_module import BayesianModule
-from bayesify.module.conversion import bayesify
+from bayesify.model.bayesian_module import BayesianModule
+from bayesify.model.conversion import bayesify
 
 __all__ = ["BayesianModule", "bayesify"]

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.at_means import AtMeans
 from bayesify.batches import as_arguments, beside, device_of
 from bayesify.checks import can_read_values, check_finite_loss, check_whole
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
-from bayesify.module.modes import evaluating
+from bayesify.model.modes import evaluating
+from bayesify.model.summary import Row, Summary
 from bayesify.moments import Gaussian, Moments, StandIn, of_moments
 from bayesify.names import lookup
 from bayesify.objectives import Loss, elbo
 from bayesify.posteriors import Call, Posterior, pick_member, without_guards
-from bayesify.prediction import MODES, is_loader, predict
-from bayesify.predictive import Predictive
-from bayesify.summary import Row, Summary
+from bayesify.predict.at_means import AtMeans
+from bayesify.predict.prediction import MODES, is_loader, predict
+from bayesify.predict.predictive import Predictive
 from bayesify.weights import Selection
 from bayesify.weights.observing.kept_tensors import copy_of
 from bayesify.weights.slots import is_sharded, is_sharded_unit

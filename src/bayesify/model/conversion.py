@@ -11,7 +11,7 @@ from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import Method
 from bayesify.methods import method as make_method
-from bayesify.module.bayesian_module import MODELS, BayesianModule
+from bayesify.model.bayesian_module import MODELS, BayesianModule
 from bayesify.posteriors import Call
 from bayesify.weights import Selection
 

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Generator, nn
 
-from bayesify.accumulation import Accumulator
 from bayesify.batches import as_arguments
 from bayesify.posteriors import Call
-from bayesify.prediction import is_loader, one_more, over_loader
-from bayesify.predictive import Predictive
+from bayesify.predict.accumulation import Accumulator
+from bayesify.predict.prediction import is_loader, one_more, over_loader
+from bayesify.predict.predictive import Predictive
 
 
 class AtMeans:

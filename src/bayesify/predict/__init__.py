@@ -1,0 +1,1 @@
+"""Predictions: averaging a network over draws, and `Predictive`, what comes out."""
