@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 import bayesify as bf
-from bayesify import files, methods
+from bayesify import atomic as files
+from bayesify import methods
 
 METHODS = {
     "mc_vi": lambda: bf.MonteCarloVI(prior=bf.prior("normal", std=0.3), kl_weight=0.5, sampling="local"),

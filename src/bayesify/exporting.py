@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from bayesify.atomic import write_atomically
 from bayesify.batches import as_arguments, beside
-from bayesify.files import write_atomically
 from bayesify.model import BayesianModule
 from bayesify.model.modes import evaluating
 

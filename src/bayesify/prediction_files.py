@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Generator
 
+from bayesify.atomic import write_atomically
 from bayesify.batches import inputs_for, target_of
-from bayesify.files import write_atomically
 from bayesify.predict.predictive import Predictive
 
 Columns = dict[str, np.ndarray]

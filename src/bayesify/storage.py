@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesify.files import read_header, read_tensors, write_tensors
+from bayesify.atomic import read_header, read_tensors, write_tensors
 from bayesify.likelihoods import likelihood
 from bayesify.methods import Method, method
 from bayesify.model import BayesianModule, bayesify

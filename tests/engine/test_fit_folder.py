@@ -10,7 +10,7 @@ from quick_fit import quick
 from training_job import data, loader, model, train
 
 import bayesify as bf
-from bayesify import files
+from bayesify import atomic as files
 from bayesify.checks import NonFiniteError
 
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 from training_job import train
 
-from bayesify import files
+from bayesify import atomic as files
 from bayesify.engine.checkpoint import find_checkpoints, read_newest
 
 JOB = Path(__file__).with_name("training_job.py")

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 import bayesify
+from bayesify.atomic import write_atomically
 from bayesify.cli.input_scale import scale_of
 from bayesify.cli.settings import TABLES, Tables
 from bayesify.data import DataSet, Normalisation
 from bayesify.engine.checkpoint import find_checkpoints
-from bayesify.files import write_atomically
 
 FORMAT = 1
 CONFIG, SUMMARY = "config.json", "summary.json"

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
+from bayesify.atomic import write_atomically
 from bayesify.diagnostics.curvature import kappa
 from bayesify.diagnostics.variance import log_alpha, variance_posterior
 from bayesify.evaluation import evaluate
-from bayesify.files import write_atomically
 from bayesify.inference import MODES, inference_modes
 from bayesify.model import BayesianModule
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from bayesify.atomic import write_atomically
 from bayesify.diagnostics.monitor import Monitor
-from bayesify.files import write_atomically
 from bayesify.samplers import Sampler
 
 COLUMNS = ("step", "kinetic", "thermostat", "predicted", "loss")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.files import read_header, read_tensors, write_tensors
+from bayesify.atomic import read_header, read_tensors, write_tensors
 
 FORMAT = 1
 

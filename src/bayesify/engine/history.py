@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from bayesify.files import write_atomically
+from bayesify.atomic import write_atomically
 
 
 class History(list[dict[str, Any]]):

@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
+from bayesify.atomic import write_atomically
 from bayesify.engine.fit import fit
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.groups import Group, World, split_processes
 from bayesify.engine.history import History
 from bayesify.engine.randomness import seed_everything
-from bayesify.files import write_atomically
 from bayesify.merging import merge
 from bayesify.model import BayesianModule
 from bayesify.posteriors import without_guards

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bayesify.files import write_atomically
+from bayesify.atomic import write_atomically
 from bayesify.metrics.facts import fact, written
 from bayesify.report import posterior_sections, sections
 from bayesify.report.comparison import Row, comparison, grouped, with_corruption_errors

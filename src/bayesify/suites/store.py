@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesify.files import write_atomically
+from bayesify.atomic import write_atomically
 from bayesify.suites.subject import Outcome
 
 FORMAT = 1

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch import distributed as dist
 
-from bayesify.files import read_header, read_tensors, write_atomically, write_tensors
+from bayesify.atomic import read_header, read_tensors, write_atomically, write_tensors
 from bayesify.posteriors.chain.draw_store import Place
 
 FORMAT = 1
