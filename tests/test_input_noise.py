@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.prediction_files import write_predictions
+from bayesify.files.predictions import write_predictions
 from bayesify.temperature import tempered
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 import bayesify as bf
-from bayesify.merging import merge
+from bayesify.files.merge import merge
 from bayesify.methods import Method
 
 X = torch.randn(7, 4, generator=Generator().manual_seed(1))

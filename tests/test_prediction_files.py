@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
-from bayesify.prediction_files import write_predictions
+from bayesify.files.predictions import write_predictions
 
 
 def classifier() -> bf.BayesianModule:

@@ -10,11 +10,12 @@ from bayesify.divergences import kl
 from bayesify.divergences.graph_size import graph_size
 from bayesify.engine import History, fit, fit_members
 from bayesify.evaluation import evaluate
-from bayesify.exporting import export
 from bayesify.families import family
+from bayesify.files.export import export
+from bayesify.files.merge import merge
+from bayesify.files.storage import load, save
 from bayesify.inference import inference_modes
 from bayesify.likelihoods import likelihood
-from bayesify.merging import merge
 from bayesify.methods import (
     DeepEnsemble,
     DensityPropagation,
@@ -33,7 +34,6 @@ from bayesify.objectives import KLWarmup, Loss
 from bayesify.predict.predictive import Predictive
 from bayesify.priors import prior
 from bayesify.searching import search
-from bayesify.storage import load, save
 from bayesify.weights import where
 
 if TYPE_CHECKING:

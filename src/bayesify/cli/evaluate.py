@@ -69,8 +69,8 @@ def evaluate(
     from bayesify.cli.terminal import counted, metrics_table, note, output
     from bayesify.cli.units import OriginalTargets, OriginalUnits
     from bayesify.cli.units import evaluate as measure
+    from bayesify.files.predictions import write_predictions
     from bayesify.predict.prediction import shares
-    from bayesify.prediction_files import write_predictions
 
     trained, weights = Run.at(run), "best" if best else "last"
     options = from_assignments(set_ or [])

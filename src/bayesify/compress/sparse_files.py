@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from bayesify.files.storage import load, save
 from bayesify.methods import Point
 from bayesify.model import BayesianModule, bayesify
-from bayesify.storage import load, save
 
 
 def save_sparse(model: BayesianModule, path: str | Path) -> int:

@@ -21,10 +21,10 @@ from bayesify.engine.setup import compile_decision, compile_model, make_fabric, 
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState
 from bayesify.evaluation import evaluate
+from bayesify.files.storage import save
 from bayesify.model import BayesianModule
 from bayesify.model.modes import uncautioned
 from bayesify.objectives import Loss
-from bayesify.storage import save
 
 
 class Loop:

@@ -17,10 +17,10 @@ from bayesify.engine.folder import RunFolder
 from bayesify.engine.groups import Group, World, split_processes
 from bayesify.engine.history import History
 from bayesify.engine.randomness import seed_everything
-from bayesify.merging import merge
+from bayesify.files.merge import merge
+from bayesify.files.storage import save
 from bayesify.model import BayesianModule
 from bayesify.posteriors import without_guards
-from bayesify.storage import save
 from bayesify.weights.observing.kept_tensors import copy_of
 
 MODEL, BEST, NOTE, METRICS = "model.safetensors", "best.safetensors", "member.json", "metrics.csv"

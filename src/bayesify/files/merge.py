@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from bayesify.files.storage import load
 from bayesify.likelihoods import Likelihood, likelihood
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.model import BayesianModule, bayesify
 from bayesify.posteriors import Members, Posterior, without_guards
-from bayesify.storage import load
 from bayesify.weights.observing.kept_tensors import copy_of
 
 

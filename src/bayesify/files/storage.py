@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.atomic import read_header, read_tensors, write_tensors
+from bayesify.files.packing import pack, unpack
 from bayesify.likelihoods import likelihood
 from bayesify.methods import Method, method
 from bayesify.model import BayesianModule, bayesify
-from bayesify.packing import pack, unpack
 from bayesify.posteriors import without_guards
 from bayesify.priors import prior
 

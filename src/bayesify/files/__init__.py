@@ -1,0 +1,1 @@
+"""Models and predictions as files: save, load, merge, export."""
