@@ -4,11 +4,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from bayesify import attacks, compress, diagnostics, likelihoods, moments, samplers
-from bayesify.chains import sample_chains
 from bayesify.diagnostics.variance import zero_mean
 from bayesify.divergences import kl
 from bayesify.divergences.graph_size import graph_size
 from bayesify.engine import History, fit, fit_members
+from bayesify.engine.chains import sample_chains
+from bayesify.engine.search import search
 from bayesify.evaluation import evaluate
 from bayesify.families import family
 from bayesify.files.export import export
@@ -33,7 +34,6 @@ from bayesify.moments import Moments
 from bayesify.objectives import KLWarmup, Loss
 from bayesify.predict.predictive import Predictive
 from bayesify.priors import prior
-from bayesify.searching import search
 from bayesify.weights import where
 
 if TYPE_CHECKING:

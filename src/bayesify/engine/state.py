@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.engine.agreement import check_same_network
 from bayesify.engine.averaging import MovingAverage
 from bayesify.engine.checkpoint import load_like, optimizer_state, read_newest, write_checkpoint
 from bayesify.engine.history import History
 from bayesify.engine.options import Options
 from bayesify.engine.position import batches, can_resume_inside
 from bayesify.engine.randomness import random_state, restore_random_state
+from bayesify.engine.same_network import check_same_network
 from bayesify.engine.schedules import changed_length, check_length, make_schedule
 from bayesify.model import BayesianModule
 from bayesify.objectives import KLWarmup, Loss
