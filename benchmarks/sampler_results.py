@@ -30,7 +30,7 @@ from torch import Tensor
 
 import bayesify as bf
 from bayesify.data import Loader, load
-from bayesify.metrics import METRICS, reliability
+from bayesify.evaluation.metrics import METRICS, reliability
 from bayesify.nets import make
 from bayesify.samplers.schedules import Cyclic
 from timing import table

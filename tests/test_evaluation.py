@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
-from bayesify import metrics
+from bayesify.evaluation import metrics
 
 
 def loader(x: Tensor, y: Tensor, batch_size: int = 7) -> DataLoader:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
-from bayesify.temperature import Tempered
+from bayesify.evaluation.temperature import Tempered
 
 
 def batches() -> DataLoader:

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import bayesify as bf
+from bayesify.evaluation.temperature import tempered
 from bayesify.files.predictions import write_predictions
-from bayesify.temperature import tempered
 
 
 def noisy_linear() -> tuple[bf.BayesianModule, bf.Moments]:

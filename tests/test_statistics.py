@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bayesify.statistics import anova, holm, mean, paired_t_test, spearman
+from bayesify.evaluation.statistics import anova, holm, mean, paired_t_test, spearman
 
 A, B, C = (np.random.RandomState(s).randn(8) + s / 2 for s in range(3))
 

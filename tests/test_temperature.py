@@ -8,7 +8,7 @@ from scipy import optimize
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.temperature import Tempered, best_temperature, fit_temperature, tempered
+from bayesify.evaluation.temperature import Tempered, best_temperature, fit_temperature, tempered
 
 
 def overconfident(examples: int = 400, classes: int = 4, factor: float = 3.0) -> tuple[Tensor, Tensor]:

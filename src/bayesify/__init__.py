@@ -10,12 +10,12 @@ from bayesify.divergences.graph_size import graph_size
 from bayesify.engine import History, fit, fit_members
 from bayesify.engine.chains import sample_chains
 from bayesify.engine.search import search
-from bayesify.evaluation import evaluate
+from bayesify.evaluation.evaluate import evaluate
+from bayesify.evaluation.inference_modes import inference_modes
 from bayesify.families import family
 from bayesify.files.export import export
 from bayesify.files.merge import merge
 from bayesify.files.storage import load, save
-from bayesify.inference import inference_modes
 from bayesify.likelihoods import likelihood
 from bayesify.methods import (
     DeepEnsemble,

@@ -11,7 +11,7 @@ from torchmetrics.functional import accuracy as torchmetrics_accuracy
 from torchmetrics.functional import mean_squared_error
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from bayesify import metrics
+from bayesify.evaluation import metrics
 
 EXAMPLES, CLASSES = 2000, 5
 FLOAT32_SUM = 1e-5  # torchmetrics adds in float32

@@ -7,8 +7,8 @@ from sklearn.calibration import calibration_curve
 from torch import Tensor
 from torchmetrics.functional.classification import binary_calibration_error
 
-from bayesify import metrics
-from bayesify.metrics.calibration import binned
+from bayesify.evaluation import metrics
+from bayesify.evaluation.metrics.calibration import binned
 
 
 def make(examples: int = 3000, classes: int = 4) -> tuple[Tensor, Tensor]:

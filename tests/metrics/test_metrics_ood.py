@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from torch import Tensor
 
-from bayesify import metrics
+from bayesify.evaluation import metrics
 
 
 def reference(inside: Tensor, outside: Tensor) -> tuple[float, float, float]:

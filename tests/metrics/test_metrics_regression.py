@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from bayesify import metrics
-from bayesify.metrics.regression import log_density
+from bayesify.evaluation import metrics
+from bayesify.evaluation.metrics.regression import log_density
 
 
 def mixture(draws: int = 4, examples: int = 6) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

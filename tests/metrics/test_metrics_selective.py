@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bayesify import metrics
+from bayesify.evaluation import metrics
 
 
 def by_numpy(uncertainty: np.ndarray, loss: np.ndarray) -> np.ndarray:

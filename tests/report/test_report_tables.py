@@ -10,10 +10,10 @@ from report_data import evaluation, several
 from rich.console import Console
 from scipy import stats
 
+from bayesify.evaluation.statistics import paired_t_test
 from bayesify.report import Cell, Column, Report, Table
 from bayesify.report.comparison import column_cells, comparison, grouped, with_corruption_errors
 from bayesify.report.papers import PAPERS, cited
-from bayesify.statistics import paired_t_test
 from bayesify.suites import Evaluation, Outcome
 
 

@@ -16,7 +16,7 @@ REGISTRIES = {
     "samplers": ("bayesify.samplers", "SAMPLERS"),
     "nets": ("bayesify.nets", "NETS"),
     "data": ("bayesify.data", "DATA"),
-    "metrics": ("bayesify.metrics", "METRICS"),
+    "metrics": ("bayesify.evaluation.metrics", "METRICS"),
     "corruptions": ("bayesify.corruptions", "CORRUPTIONS"),
     "suites": ("bayesify.suites", "SUITES"),
     "schedules": ("bayesify.engine.schedules", "SCHEDULES"),

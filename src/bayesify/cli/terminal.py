@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from bayesify.metrics.facts import fact, written
+from bayesify.evaluation.metrics.facts import fact, written
 
 
 def output() -> Console:

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.diagnostics.variance import log_alpha, variance_posterior
-from bayesify.evaluation import evaluate
+from bayesify.evaluation.evaluate import evaluate
 from bayesify.model import BayesianModule
 
 FILLS = ("zero", "mean")

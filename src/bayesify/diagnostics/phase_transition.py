@@ -18,8 +18,8 @@ from torch import Generator, Tensor
 from bayesify.atomic import write_atomically
 from bayesify.diagnostics.curvature import kappa
 from bayesify.diagnostics.variance import log_alpha, variance_posterior
-from bayesify.evaluation import evaluate
-from bayesify.inference import MODES, inference_modes
+from bayesify.evaluation.evaluate import evaluate
+from bayesify.evaluation.inference_modes import MODES, inference_modes
 from bayesify.model import BayesianModule
 
 LOG_KAPPA_0 = 1.5  # log₁₀ of the threshold of κ (Fig. 3)

@@ -20,7 +20,7 @@ from bayesify.engine.randomness import seed_everything, untouched
 from bayesify.engine.setup import compile_decision, compile_model, make_fabric, takes_graphs
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState
-from bayesify.evaluation import evaluate
+from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save
 from bayesify.model import BayesianModule
 from bayesify.model.modes import uncautioned

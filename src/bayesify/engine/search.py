@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bayesify.engine.fit import NonFiniteError, fit
-from bayesify.evaluation import evaluate
+from bayesify.evaluation.evaluate import evaluate
 from bayesify.model import BayesianModule
 
 HIGHER_IS_BETTER = ("accuracy",)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bayesify.atomic import write_atomically
-from bayesify.metrics.facts import fact, written
+from bayesify.evaluation.metrics.facts import fact, written
 from bayesify.report import posterior_sections, sections
 from bayesify.report.comparison import Row, comparison, grouped, with_corruption_errors
 from bayesify.report.page import Copy, Folded, List, Page, Section

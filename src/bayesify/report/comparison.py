@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesify.metrics.corruption import mean_corruption_error, relative_mean_corruption_error
-from bayesify.metrics.facts import fact, header, written
+from bayesify.evaluation.metrics.corruption import mean_corruption_error, relative_mean_corruption_error
+from bayesify.evaluation.metrics.facts import fact, header, written
+from bayesify.evaluation.statistics import holm, mean, paired_t_test
 from bayesify.report.tables import Cell, Column, Table
-from bayesify.statistics import holm, mean, paired_t_test
 from bayesify.suites.store import Evaluation
 
 LEVEL = 0.05

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesify.evaluation import evaluate, tally_of
-from bayesify.metrics import ClassificationTally
-from bayesify.metrics.calibration import largest_gap, mean_gap
-from bayesify.metrics.regression import calibration_curve
+from bayesify.evaluation.evaluate import evaluate, tally_of
+from bayesify.evaluation.metrics import ClassificationTally
+from bayesify.evaluation.metrics.calibration import largest_gap, mean_gap
+from bayesify.evaluation.metrics.regression import calibration_curve
+from bayesify.evaluation.temperature import fit_temperature
 from bayesify.suites.subject import Outcome, Subject
-from bayesify.temperature import fit_temperature
 
 NUM_EXAMPLES = 8
 CURVE_POINTS = 200

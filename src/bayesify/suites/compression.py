@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesify.evaluation import tally_of
+from bayesify.evaluation.evaluate import tally_of
 from bayesify.suites.subject import Outcome, Subject, Unsuitable
 
 SHARES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from bayesify.corruptions import COMMON, SEVERITIES, corrupt
 from bayesify.data.loader import derived_seed
-from bayesify.evaluation import add_prediction
-from bayesify.metrics import ClassificationTally
+from bayesify.evaluation.evaluate import add_prediction
+from bayesify.evaluation.metrics import ClassificationTally
 from bayesify.suites.subject import Outcome, Subject
 
 KEYS = ("accuracy", "nll", "ece")

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from bayesify.data import Split
-from bayesify.evaluation import SCORES, scores_of
-from bayesify.metrics import aupr, auroc, fpr95
+from bayesify.evaluation.evaluate import SCORES, scores_of
+from bayesify.evaluation.metrics import aupr, auroc, fpr95
 from bayesify.suites.subject import Outcome, Subject
 
 HISTOGRAM_BINS = 40

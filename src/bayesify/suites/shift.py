@@ -8,8 +8,8 @@ from torch import Generator, Tensor
 
 from bayesify.corruptions import add_noise, rotate
 from bayesify.data.loader import derived_seed
-from bayesify.evaluation import add_prediction
-from bayesify.metrics import ClassificationTally
+from bayesify.evaluation.evaluate import add_prediction
+from bayesify.evaluation.metrics import ClassificationTally
 from bayesify.suites.subject import Outcome, Subject
 
 DEGREES = (0, 15, 30, 45, 60, 90, 120, 150, 180)

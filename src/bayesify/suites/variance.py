@@ -5,7 +5,7 @@ import torch
 
 from bayesify.diagnostics import kappa, log_alpha
 from bayesify.diagnostics.phase_transition import EDGES, LOG_KAPPA_0, histogram
-from bayesify.inference import inference_modes
+from bayesify.evaluation.inference_modes import inference_modes
 from bayesify.posteriors.variance import VarianceFactorized
 from bayesify.suites.subject import Outcome, Subject, Unsuitable
 

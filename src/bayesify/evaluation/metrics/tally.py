@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from bayesify.metrics import calibration, classification, selective, uncertainty
-from bayesify.metrics.confidence import ConfidenceSets, confidence_sets
+from bayesify.evaluation.metrics import calibration, classification, selective, uncertainty
+from bayesify.evaluation.metrics.confidence import ConfidenceSets, confidence_sets
 
 
 class ClassificationTally:

@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from bayesify.metrics.calibration import Bins, adaptive_ece, classwise_ece, ece, mce, reliability
-from bayesify.metrics.classification import accuracy, brier, nll, top5_accuracy
-from bayesify.metrics.confidence import ConfidenceSets, confidence_sets
-from bayesify.metrics.corruption import (
+from bayesify.evaluation.metrics.calibration import Bins, adaptive_ece, classwise_ece, ece, mce, reliability
+from bayesify.evaluation.metrics.classification import accuracy, brier, nll, top5_accuracy
+from bayesify.evaluation.metrics.confidence import ConfidenceSets, confidence_sets
+from bayesify.evaluation.metrics.corruption import (
     corruption_errors,
     mean_corruption_error,
     relative_corruption_errors,
     relative_mean_corruption_error,
 )
-from bayesify.metrics.ood import aupr, auroc, fpr95
-from bayesify.metrics.regression import (
+from bayesify.evaluation.metrics.ood import aupr, auroc, fpr95
+from bayesify.evaluation.metrics.regression import (
     calibration_curve,
     calibration_error,
     crps,
@@ -28,7 +28,7 @@ from bayesify.metrics.regression import (
     rmse,
     sharpness,
 )
-from bayesify.metrics.selective import (
+from bayesify.evaluation.metrics.selective import (
     RiskCoverage,
     aurc,
     coverage_at_risk,
@@ -36,8 +36,8 @@ from bayesify.metrics.selective import (
     risk_at_coverage,
     risk_coverage,
 )
-from bayesify.metrics.tally import ClassificationTally
-from bayesify.metrics.uncertainty import (
+from bayesify.evaluation.metrics.tally import ClassificationTally
+from bayesify.evaluation.metrics.uncertainty import (
     disagreement,
     expected_entropy,
     mutual_information,

@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import inputs_for, target_of, to_device
-from bayesify.evaluation import by_class, counted_targets
+from bayesify.evaluation.evaluate import by_class, counted_targets
 from bayesify.predict.predictive import Predictive
 
 LIMITS = (1e-3, 1e3)

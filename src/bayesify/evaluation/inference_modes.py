@@ -6,7 +6,7 @@ from typing import Any
 from torch import Generator
 
 from bayesify.checks import check_whole
-from bayesify.evaluation import evaluate
+from bayesify.evaluation.evaluate import evaluate
 from bayesify.model import BayesianModule
 from bayesify.predict.at_means import AtMeans
 from bayesify.predict.prediction import MODES

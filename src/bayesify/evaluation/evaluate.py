@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bayesify import metrics
 from bayesify.batches import inputs_for, target_of, to_device
+from bayesify.evaluation import metrics
+from bayesify.evaluation.metrics import ClassificationTally
 from bayesify.likelihoods.base import match_real
-from bayesify.metrics import ClassificationTally
 from bayesify.predict.predictive import Predictive
 
 #: uncertainties of a prediction that tell unknown inputs from known ones; larger is less certain
