@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from bayesify.cli.run import Run
-from bayesify.corruptions import COMMON, CORRUPTIONS, SEVERITIES, corrupt
-from bayesify.suites import SUITES, Subject
+from bayesify.studies.corruptions import COMMON, CORRUPTIONS, SEVERITIES, corrupt
+from bayesify.studies.suites import SUITES, Subject
 
 
 def seconds(images: Tensor, name: str, severity: int) -> float:

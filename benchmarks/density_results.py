@@ -34,11 +34,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 import bayesify as bf
-from bayesify import compress, explain
-from bayesify.corruptions import add_noise
 from bayesify.data import DataSet, Loader, Split, load
 from bayesify.methods import Method
 from bayesify.nets import make
+from bayesify.studies import compress, explain
+from bayesify.studies.corruptions import add_noise
 from density_tables import SHARES, SNR_DB, Record, print_table
 from timing import add_record
 

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 import bayesify as bf
 from bayesify.data import Loader, load
-from bayesify.diagnostics import suggest
 from bayesify.nets import make
+from bayesify.studies.diagnostics import suggest
 from timing import table
 
 METHODS = ("MAP", "VI", "SGLD", "SGNHT", "ATMC")

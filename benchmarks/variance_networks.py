@@ -37,11 +37,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import bayesify as bf
-from bayesify import attacks, compress
-from bayesify.compress.sparse_ensemble import SPARSITIES
 from bayesify.data import Loader, load
-from bayesify.diagnostics import PhaseRecorder, kappa, log_alpha, phase_figures
 from bayesify.nets import make
+from bayesify.studies import attacks, compress
+from bayesify.studies.compress.sparse_ensemble import SPARSITIES
+from bayesify.studies.diagnostics import PhaseRecorder, kappa, log_alpha, phase_figures
 from timing import add_record
 from variance_speed import four_layers
 from variance_tables import Row, print_table

@@ -7,9 +7,9 @@ and a variance. Noise in the image raises the predicted variance; half of the we
 import torch
 
 import bayesify as bf
-from bayesify.compress import pruning_curve
 from bayesify.data import Loader, load
 from bayesify.nets import make
+from bayesify.studies.compress import pruning_curve
 
 data = load("digits")
 torch.manual_seed(0)

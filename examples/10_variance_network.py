@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify import attacks, compress
 from bayesify.data import Loader, load
+from bayesify.studies import attacks, compress
 
 data = load("digits")
 torch.manual_seed(0)

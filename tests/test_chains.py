@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
 from bayesify.checks import NonFiniteError
-from bayesify.diagnostics import function_values, rhat
+from bayesify.studies.diagnostics import function_values, rhat
 
 
 def regression(num_data: int = 40) -> tuple[torch.Tensor, torch.Tensor]:

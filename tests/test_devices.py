@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify import attacks, diagnostics, explain
+from bayesify.studies import attacks, diagnostics, explain
 
 NO_NUMBERS = "Cannot copy out of meta tensor"
 

@@ -3,8 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bayesify import attacks, compress, diagnostics, likelihoods, moments, samplers
-from bayesify.diagnostics.variance import zero_mean
+from bayesify import likelihoods, moments, samplers
 from bayesify.divergences import kl
 from bayesify.divergences.graph_size import graph_size
 from bayesify.engine import History, fit, fit_members
@@ -34,6 +33,8 @@ from bayesify.moments import Moments
 from bayesify.objectives import KLWarmup, Loss
 from bayesify.predict.predictive import Predictive
 from bayesify.priors import prior
+from bayesify.studies import attacks, compress, diagnostics
+from bayesify.studies.diagnostics.variance import zero_mean
 from bayesify.weights import where
 
 if TYPE_CHECKING:

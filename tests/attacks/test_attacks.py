@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify import attacks
+from bayesify.studies import attacks
 
 NORM = {"linf": np.inf, "l2": 2}
 

@@ -14,7 +14,7 @@ from bayesify.cli.demo import COMPARED, Compared
 from bayesify.cli.letters import LETTERS, letters
 from bayesify.methods import METHODS
 from bayesify.report import Report
-from bayesify.suites import Evaluation
+from bayesify.studies.suites import Evaluation
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.compress import load_sparse, prune, pruning_curve, save_sparse, sparsity
-from bayesify.compress.pruning import LOG_STD_OF_NOTHING
+from bayesify.studies.compress import load_sparse, prune, pruning_curve, save_sparse, sparsity
+from bayesify.studies.compress.pruning import LOG_STD_OF_NOTHING
 
 
 def make_model() -> bf.BayesianModule:

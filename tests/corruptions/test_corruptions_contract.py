@@ -10,8 +10,8 @@ from make_reference import FIXED, photographs
 from scipy import ndimage
 from torch import Generator, Tensor
 
-from bayesify.corruptions import COMMON, CORRUPTIONS, SEVERITIES, add_noise, corrupt, rotate
-from bayesify.corruptions.weather import frost
+from bayesify.studies.corruptions import COMMON, CORRUPTIONS, SEVERITIES, add_noise, corrupt, rotate
+from bayesify.studies.corruptions.weather import frost
 
 PICTURE = torch.from_numpy(photographs()["small"]).permute(2, 0, 1)[None]
 

@@ -12,12 +12,12 @@ from PIL import Image
 from scipy import ndimage
 from torch import Generator, Tensor
 
-from bayesify.corruptions import CORRUPTIONS, corrupt
-from bayesify.corruptions.blur import glass_blur
-from bayesify.corruptions.colour import from_hsv, to_hsv
-from bayesify.corruptions.elastic import elastic_transform
-from bayesify.corruptions.filters import gaussian, motion
-from bayesify.corruptions.spatter import distance_to, edges, equalised
+from bayesify.studies.corruptions import CORRUPTIONS, corrupt
+from bayesify.studies.corruptions.blur import glass_blur
+from bayesify.studies.corruptions.colour import from_hsv, to_hsv
+from bayesify.studies.corruptions.elastic import elastic_transform
+from bayesify.studies.corruptions.filters import gaussian, motion
+from bayesify.studies.corruptions.spatter import distance_to, edges, equalised
 
 REFERENCE = np.load(Path(__file__).parent / "imagecorruptions_reference.npz")
 PHOTOGRAPHS = photographs()

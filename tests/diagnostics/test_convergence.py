@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.diagnostics import autocorrelation, ess, function_values, rhat
+from bayesify.studies.diagnostics import autocorrelation, ess, function_values, rhat
 
 
 def ar1(rho: float, chains: int, draws: int, seed: int = 0) -> Tensor:

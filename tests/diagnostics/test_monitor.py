@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.diagnostics import Monitor, Row, plot, verdict
 from bayesify.samplers import ATMC, SGHMC, SGLD, SGNHT
+from bayesify.studies.diagnostics import Monitor, Row, plot, verdict
 
 
 def watched(cls: Any, gradient_noise: float, steps: int = 2500, **settings: Any) -> Monitor:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 import bayesify as bf
 from bayesify.data import Loader, Split
-from bayesify.diagnostics import Suggestion, suggest, tune
 from bayesify.samplers import ATMC
+from bayesify.studies.diagnostics import Suggestion, suggest, tune
 
 SCALES = torch.tensor([3.0, 1.0, 0.5])
 NUM = 400
@@ -149,6 +149,6 @@ def test_a_run_that_diverges_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mass far too small, and no thermostat to stop it."""
     model, x, y = regression(noise=1.0)
     light = Suggestion(0.01, 1e-4, 10.0, 0.0, ())
-    monkeypatch.setattr("bayesify.diagnostics.short_run.suggest", lambda *_, **__: light)
+    monkeypatch.setattr("bayesify.studies.diagnostics.short_run.suggest", lambda *_, **__: light)
     with pytest.raises(RuntimeError, match="the short run has diverged after .* Train the network first"):
         tune(model, [(x, y)], num_steps=400, lr=0.01)

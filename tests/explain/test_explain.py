@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.explain import infidelity, probability_of, saliency, sensitivity
+from bayesify.studies.explain import infidelity, probability_of, saliency, sensitivity
 
 captum = pytest.importorskip("captum.metrics")
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import bayesify as bf
-from bayesify.diagnostics.variance import log_alpha
 from bayesify.methods.variance_network import NOISES, PARAMETERIZATIONS
 from bayesify.nets.parts import Abs
+from bayesify.studies.diagnostics.variance import log_alpha
 
 LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(7, 4), (7,)),

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.diagnostics import PhaseRecorder, kappa, phase_figures
-from bayesify.diagnostics.dense_curvature import closed_form_of, dense_curvature
-from bayesify.diagnostics.phase_transition import EDGES, Row, histogram
 from bayesify.nets.parts import Abs
+from bayesify.studies.diagnostics import PhaseRecorder, kappa, phase_figures
+from bayesify.studies.diagnostics.dense_curvature import closed_form_of, dense_curvature
+from bayesify.studies.diagnostics.phase_transition import EDGES, Row, histogram
 
 
 def data(num: int = 30, shape: tuple[int, ...] = (6,), seed: int = 0) -> list[tuple[Tensor, Tensor]]:

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.compress import load_sparse, save_sparse, sparsify, sparsity_curve
-from bayesify.diagnostics import phase_figures
+from bayesify.studies.compress import load_sparse, save_sparse, sparsify, sparsity_curve
+from bayesify.studies.diagnostics import phase_figures
 
 
 def sparse_model(parameterization: str = "layer") -> bf.BayesianModule:

@@ -9,8 +9,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.compress import sparsify_by_log_alpha
-from bayesify.diagnostics import log_alpha
+from bayesify.studies.compress import sparsify_by_log_alpha
+from bayesify.studies.diagnostics import log_alpha
 
 SHARED = ("layer", "neuron", "weight")
 Batches = list[tuple[Tensor, Tensor]]

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bayesify.corruptions import COMMON
-from bayesify.suites import Evaluation, Outcome
+from bayesify.studies.corruptions import COMMON
+from bayesify.studies.suites import Evaluation, Outcome
 
 M, STEPS = np.array([1, 10, 100]), np.arange(5.0)
 KL = {f"{name}_{what}": M * 1.0 for name in ("repar", "direct") for what in ("error", "stored", "seconds")}

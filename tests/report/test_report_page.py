@@ -12,7 +12,7 @@ from bayesify.report.comparison import grouped
 from bayesify.report.figures.shift import pruning
 from bayesify.report.figures.style import COLOURS
 from bayesify.report.sections import series
-from bayesify.suites import Evaluation
+from bayesify.studies.suites import Evaluation
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 

@@ -14,7 +14,7 @@ from bayesify.evaluation.statistics import paired_t_test
 from bayesify.report import Cell, Column, Report, Table
 from bayesify.report.comparison import column_cells, comparison, grouped, with_corruption_errors
 from bayesify.report.papers import PAPERS, cited
-from bayesify.suites import Evaluation, Outcome
+from bayesify.studies.suites import Evaluation, Outcome
 
 
 def small() -> Table:

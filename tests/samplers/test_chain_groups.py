@@ -11,7 +11,7 @@ import torch
 from chain_groups_job import chains, loader, make_model
 
 import bayesify as bf
-from bayesify.diagnostics import function_values, rhat
+from bayesify.studies.diagnostics import function_values, rhat
 
 X = torch.linspace(-1, 1, 12).view(4, 3)
 

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.corruptions import COMMON, corrupt, rotate
 from bayesify.data import load
 from bayesify.data.loader import derived_seed
 from bayesify.evaluation import metrics
 from bayesify.methods import Method
-from bayesify.suites import (
+from bayesify.studies.corruptions import COMMON, corrupt, rotate
+from bayesify.studies.suites import (
     SUITES,
     Evaluation,
     Outcome,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bayesify.data import DataSet
-    from bayesify.suites import Evaluation
+    from bayesify.studies.suites import Evaluation
 
 
 class Compared(NamedTuple):
@@ -70,7 +70,7 @@ def demo(
     from bayesify.data import load
     from bayesify.methods import METHODS
     from bayesify.report import Report
-    from bayesify.suites.ood import noise_like
+    from bayesify.studies.suites.ood import noise_like
 
     torch.set_num_threads(1)  # networks this small lose time to a second one
     ds = load("digits").with_validation(0.2)
@@ -114,7 +114,7 @@ def _run(
     import bayesify as bf
     from bayesify.data import Loader
     from bayesify.methods import method
-    from bayesify.suites import Evaluation, Subject, run_suites
+    from bayesify.studies.suites import Evaluation, Subject, run_suites
 
     torch.manual_seed(seed)
     net = torch.nn.Sequential(

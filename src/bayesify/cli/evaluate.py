@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from bayesify.cli.run import Run
-    from bayesify.suites import Outcome
+    from bayesify.studies.suites import Outcome
 
 
 def evaluate(
@@ -123,7 +123,7 @@ def evaluate(
 def names_of(text: str) -> list[str]:
     """The suites of "a,b", each looked up."""
     from bayesify.names import lookup
-    from bayesify.suites import SUITES
+    from bayesify.studies.suites import SUITES
 
     names = (
         list(SUITES) if text.strip() == "all" else [part.strip() for part in text.split(",") if part.strip()]
@@ -149,7 +149,7 @@ def run_suites_of(
     from bayesify.cli.build import choose_device
     from bayesify.cli.terminal import note
     from bayesify.cli.units import OriginalUnits
-    from bayesify.suites import Subject, run_suites, write_evaluation
+    from bayesify.studies.suites import Subject, run_suites, write_evaluation
 
     place = choose_device(device)
     ds = run.data(None, root, **(options or {}).get("data", {}))

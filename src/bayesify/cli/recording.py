@@ -10,7 +10,7 @@ import numpy as np
 import bayesify as bf
 
 if TYPE_CHECKING:
-    from bayesify.suites import Outcome
+    from bayesify.studies.suites import Outcome
 
 PHASE, SAMPLER = "phase.json", "sampler.json"
 WINDOWS = 60  # points of a curve; looks between them are averaged
@@ -20,9 +20,9 @@ def recording(
     model: bf.BayesianModule, val: Any, folder: Path, lr: float | None, epochs: int
 ) -> dict[str, Any]:
     """Options of `bf.fit` that write the file of this model's method into the folder."""
-    from bayesify.diagnostics import PhaseRecorder, SamplerRecorder
     from bayesify.posteriors import Chain
     from bayesify.posteriors.variance import VarianceFactorized
+    from bayesify.studies.diagnostics import PhaseRecorder, SamplerRecorder
 
     if isinstance(model.posterior, Chain):
         sampler = SamplerRecorder(folder / SAMPLER)
@@ -57,7 +57,7 @@ def recorded(folder: Path) -> dict[str, "Outcome"]:
 
 def _phase(rows: list[dict[str, Any]]) -> "Outcome":
     """Accuracies and the mean log α over epochs."""
-    from bayesify.suites import Outcome
+    from bayesify.studies.suites import Outcome
 
     columns = {key: np.array([row[key] for row in rows]) for key in ("epoch", "deterministic", "ensemble")}
     log_alpha = np.array([list(row["log_alpha"].values()) for row in rows]).mean(1)
@@ -68,8 +68,8 @@ def _sampler(rows: list[dict[str, float]]) -> "Outcome":
     """Curves of at most WINDOWS points, and the autocorrelation of the loss after its first quarter."""
     import torch
 
-    from bayesify.diagnostics import autocorrelation, ess
-    from bayesify.suites import Outcome
+    from bayesify.studies.diagnostics import autocorrelation, ess
+    from bayesify.studies.suites import Outcome
 
     columns = {key: np.array([row.get(key, math.nan) for row in rows]) for key in rows[-1]}
     parts = np.array_split(np.arange(len(rows)), min(WINDOWS, len(rows)))

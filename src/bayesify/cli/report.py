@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from bayesify.suites import Evaluation
+    from bayesify.studies.suites import Evaluation
 
 
 def report(
@@ -58,7 +58,7 @@ def evaluation_of(folder: Path, device: str) -> "Evaluation":
     from bayesify.cli.recording import recorded
     from bayesify.cli.run import Run
     from bayesify.cli.terminal import note
-    from bayesify.suites import read_evaluation
+    from bayesify.studies.suites import read_evaluation
 
     run = Run.at(folder)
     stored = read_evaluation(folder)

@@ -17,8 +17,8 @@ REGISTRIES = {
     "nets": ("bayesify.nets", "NETS"),
     "data": ("bayesify.data", "DATA"),
     "metrics": ("bayesify.evaluation.metrics", "METRICS"),
-    "corruptions": ("bayesify.corruptions", "CORRUPTIONS"),
-    "suites": ("bayesify.suites", "SUITES"),
+    "corruptions": ("bayesify.studies.corruptions", "CORRUPTIONS"),
+    "suites": ("bayesify.studies.suites", "SUITES"),
     "schedules": ("bayesify.engine.schedules", "SCHEDULES"),
 }
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from bayesify.moments.arguments import in_order, learn_order, renamed
 from bayesify.moments.custom import with_graph
 from bayesify.moments.missing import no_place, no_rule, not_covered
-from bayesify.moments.places import RESHAPES, VIEWS, Place, applied, join
 from bayesify.moments.standin import METADATA, OPERATORS, StandIn, holds, replace
 from bayesify.moments.values import (
     Entries,
@@ -23,6 +22,7 @@ from bayesify.moments.values import (
     narrowed,
     widened,
 )
+from bayesify.moments.writing import RESHAPES, VIEWS, Place, applied, join
 
 RANDOM = (Moments, Simplex, Gaussian)  # what a carrier may hold
 

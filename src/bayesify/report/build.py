@@ -11,7 +11,7 @@ from bayesify.report.comparison import Row, comparison, grouped, with_corruption
 from bayesify.report.page import Copy, Folded, List, Page, Section
 from bayesify.report.papers import cited
 from bayesify.report.tables import Cell, Column, Table
-from bayesify.suites.store import Evaluation
+from bayesify.studies.suites.store import Evaluation
 
 OVERVIEW = ("accuracy", "nll", "brier", "ece", "aurc", "rmse", "crps", "calibration_error", "coverage90")
 HIDDEN = ("settings", "name")  # facts that are no column of the table of runs
@@ -135,7 +135,7 @@ def _joined(row: Row) -> Row:
     """The row with one suite "overview" that holds every number of it."""
     from dataclasses import replace
 
-    from bayesify.suites.subject import Outcome
+    from bayesify.studies.suites.subject import Outcome
 
     runs = []
     for run in row.runs:

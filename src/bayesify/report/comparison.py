@@ -11,7 +11,7 @@ from bayesify.evaluation.metrics.corruption import mean_corruption_error, relati
 from bayesify.evaluation.metrics.facts import fact, header, written
 from bayesify.evaluation.statistics import holm, mean, paired_t_test
 from bayesify.report.tables import Cell, Column, Table
-from bayesify.suites.store import Evaluation
+from bayesify.studies.suites.store import Evaluation
 
 LEVEL = 0.05
 FEW = 5  # seeds; below it the table warns
@@ -190,7 +190,7 @@ def with_corruption_errors(rows: Sequence[Row], reference: str = "point") -> lis
 
     import torch
 
-    from bayesify.suites.subject import Outcome
+    from bayesify.studies.suites.subject import Outcome
 
     have = [row for row in rows if row.first.array("corruption", "accuracy") is not None]
     if not have:

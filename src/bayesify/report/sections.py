@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from bayesify.corruptions import COMMON
 from bayesify.report.comparison import Row, comparison
 from bayesify.report.figures import calibration as calibrated
 from bayesify.report.figures import examples, shift
 from bayesify.report.page import Folded, Gallery, Part, Picture, Section
+from bayesify.studies.corruptions import COMMON
 
 Series = list[tuple[str, np.ndarray, np.ndarray]]
 

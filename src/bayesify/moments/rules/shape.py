@@ -9,9 +9,9 @@ from torch import Tensor
 
 from bayesify.moments.carrier import INPLACE, rule, spelled
 from bayesify.moments.missing import not_covered
-from bayesify.moments.places import RESHAPES, VIEWS
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Moments, Simplex, parts
+from bayesify.moments.writing import RESHAPES, VIEWS
 
 
 def moved(operation: Any, x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,1 @@
+"""What one asks of a trained model: attacks, corruptions, explanations, compression, diagnostics; suites of them."""

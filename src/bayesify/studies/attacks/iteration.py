@@ -1,0 +1,105 @@
+"""One iteration for all attacks: a step along the gradient, back into the ball, back into the range of inputs."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesify.batches import beside
+from bayesify.families import standard_normal
+from bayesify.studies.attacks.gradient import input_gradient
+
+NORMS = ("linf", "l2")
+Bounds = tuple[float, float] | None
+
+
+def iterates(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    step: float,
+    num_steps: int,
+    eps: float | None = None,
+    norm: str = "linf",
+    targeted: bool = False,
+    random_start: bool = False,
+    num_draws: int = 1,
+    average: str = "loss",
+    bounds: Bounds = (0.0, 1.0),
+    generator: Generator | None = None,
+) -> Iterator[Tensor]:
+    """The attacked inputs after 0, 1, …, `num_steps` steps, detached, on x's device.
+
+        x ← project(clamp(x ± step · direction(∂loss/∂x)))
+
+    y:         true labels; with `targeted` the labels to reach, towards which the loss falls
+    direction: the sign ("linf") or the gradient over its Euclidean length per example ("l2")
+    eps:       radius of the ball about the start in which the result stays; None for no ball
+    bounds:    range of the inputs, None for no range; applied to the result, not inside the differentiated graph
+    """
+    check(norm, step, eps, num_steps, num_draws)
+    start, y = beside(model, (x.detach(), y))
+    moved = _random_start(start, eps, norm, generator) if random_start else start
+    moved = _clamp(moved, bounds)
+    yield moved.to(x.device)
+    for _ in range(num_steps):
+        gradient = input_gradient(model, moved, y, num_draws, average, generator)
+        sign = -1.0 if targeted else 1.0
+        moved = _clamp(moved + sign * step * direction(gradient, norm), bounds)
+        if eps is not None:
+            moved = _clamp(start + project(moved - start, eps, norm), bounds)
+        yield moved.to(x.device)
+
+
+def direction(gradient: Tensor, norm: str) -> Tensor:
+    if norm == "linf":
+        return gradient.sign()
+    tiny = torch.finfo(gradient.dtype).tiny
+    return gradient / lengths(gradient).clamp_min(tiny)
+
+
+def project(shift: Tensor, eps: float, norm: str) -> Tensor:
+    """The nearest point of the ball of radius eps (for "l2" per example)."""
+    if norm == "linf":
+        return shift.clamp(-eps, eps)
+    length = lengths(shift)
+    return torch.where(length > eps, shift * (eps / length.clamp_min(torch.finfo(shift.dtype).tiny)), shift)
+
+
+def lengths(values: Tensor) -> Tensor:
+    """Euclidean length per example: (batch, 1, …)."""
+    shape = (-1, *(1,) * (values.dim() - 1))
+    return values.flatten(1).norm(dim=1).view(shape)
+
+
+def _random_start(x: Tensor, eps: float | None, norm: str, generator: Generator | None) -> Tensor:
+    """Uniform in the ball."""
+    if eps is None:
+        raise ValueError("random_start=True needs a ball to start in: give eps")
+    if norm == "linf":
+        device = x.device if generator is None else generator.device
+        uniform = torch.rand(x.shape, dtype=x.dtype, device=device, generator=generator).to(x.device)
+        return x + eps * (2 * uniform - 1)
+    noise = standard_normal(tuple(x.shape), x, generator)
+    device = x.device if generator is None else generator.device
+    shape = (len(x), *(1,) * (x.dim() - 1))
+    radius = torch.rand(shape, dtype=x.dtype, device=device, generator=generator).to(x.device)
+    return x + eps * radius ** (1 / x[0].numel()) * direction(noise, norm)
+
+
+def _clamp(x: Tensor, bounds: Bounds) -> Tensor:
+    return x if bounds is None else x.clamp(*bounds)
+
+
+def check(norm: str, step: float, eps: float | None, num_steps: int, num_draws: int) -> None:
+    if norm not in NORMS:
+        raise ValueError(f"norm={norm!r} does not exist; choose from {', '.join(NORMS)}")
+    if not step > 0:
+        raise ValueError(f"step={step!r} must be positive, e.g. step=0.01")
+    if eps is not None and not eps > 0:
+        raise ValueError(f"eps={eps!r} must be positive, e.g. eps=0.1, or None for no ball")
+    if num_steps < 1:
+        raise ValueError(f"num_steps={num_steps!r} must be at least 1")
+    if num_draws < 1:
+        raise ValueError(f"num_draws={num_draws!r} must be at least 1")

@@ -1,0 +1,119 @@
+"""Sparse ensembles: only weights whose noise matters keep it, others are zero or stay at their mean (paper 5, 6.4).
+
+The gates of the families of variance networks (families/variance.py) hold which weights are kept; prediction, saving
+through `save_sparse` and the mean network all follow them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from bayesify.evaluation.evaluate import evaluate
+from bayesify.model import BayesianModule
+from bayesify.studies.diagnostics.variance import log_alpha, variance_posterior
+
+FILLS = ("zero", "mean")
+SPARSITIES = (
+    0.0,
+    0.5,
+    0.8,
+    0.9,
+    0.95,
+    0.98,
+    0.99,
+    0.995,
+)  # shares of the weights that the default thresholds cut
+
+
+class SparsityPoint(NamedTuple):
+    threshold: float
+    kept: int  # weights that are still random
+    total: int
+    accuracy: float
+
+    @property
+    def sparsity(self) -> float:
+        return 1 - self.kept / self.total
+
+    @property
+    def compression(self) -> float:
+        return self.total / max(self.kept, 1)
+
+
+def sparsify(
+    model: BayesianModule, scores: Mapping[str, Tensor], threshold: float, fill: str = "zero"
+) -> int:
+    """Keep the noise of weights with a score above `threshold`; returns how many those are. Changes `model`.
+
+    scores:  κ by name (`bf.diagnostics.kappa`), or `-log_alpha` for sparse variational dropout
+    fill:    the other weights become "zero", or are fixed at their "mean"
+
+    >>> kept = sparsify(model, kappa(model, train_loader), threshold=10**1.5)
+    """
+    if fill not in FILLS:
+        raise ValueError(f"fill={fill!r} does not exist; choose from {', '.join(FILLS)}")
+    posterior = variance_posterior(model)
+    kept = 0
+    for name, score in scores.items():
+        if name not in posterior.slots:
+            raise ValueError(f"scores: {name!r} is no random weight; there are {', '.join(posterior.slots)}")
+        leaf = posterior.random_tensor(name)
+        if "noise_gate" not in leaf._buffers:
+            raise ValueError(
+                f"{name!r} has the {leaf.family.name} family, which has no gates: use noise='normal'"
+            )
+        noise, mean = leaf._buffers["noise_gate"], leaf._buffers["mean_gate"]
+        assert noise is not None and mean is not None
+        keep = (score > threshold).to(noise)
+        leaf._buffers["noise_gate"] = noise * keep
+        if fill == "zero":
+            leaf._buffers["mean_gate"] = mean * keep
+        kept += int((noise * keep).sum())
+    return kept
+
+
+def sparsify_by_log_alpha(model: BayesianModule, threshold: float = 3.0) -> int:
+    """Zero every weight with log α above `threshold`: sparse variational dropout (Molchanov et al. 2017)."""
+    return sparsify(model, {name: -a for name, a in log_alpha(model).items()}, -threshold)
+
+
+def sparsity_curve(
+    model: BayesianModule,
+    scores: Mapping[str, Tensor],
+    loader: Iterable[Any],
+    thresholds: Sequence[float] | None = None,
+    fill: str = "zero",
+    num_draws: int = 20,
+    generator: Generator | None = None,
+) -> list[SparsityPoint]:
+    """Accuracy of the ensemble against the threshold of the score (Fig. 5). The model is left as it was.
+
+    thresholds: without them those that cut the shares SPARSITIES of the weights
+    """
+    if thresholds is None:
+        every = torch.cat([score.flatten() for score in scores.values()]).double().sort().values
+        cuts = [int(share * len(every)) - 1 for share in SPARSITIES]
+        thresholds = [float(every[cut]) if cut >= 0 else -1.0 for cut in cuts]
+    total = sum(score.numel() for score in scores.values())
+    points = []
+    for threshold in thresholds:
+        with unchanged(model):
+            kept = sparsify(model, scores, threshold, fill)
+            metrics = evaluate(model, loader, num_draws, generator=generator)
+        points.append(SparsityPoint(float(threshold), kept, total, metrics["accuracy"]))
+    return points
+
+
+@contextmanager
+def unchanged(model: BayesianModule) -> Iterator[None]:
+    """Put the gates back afterwards."""
+    posterior = variance_posterior(model)
+    old = {name: dict(posterior.random_tensor(name)._buffers) for name in posterior.slots}
+    try:
+        yield
+    finally:
+        for name, buffers in old.items():
+            posterior.random_tensor(name)._buffers.update(buffers)

@@ -1,0 +1,34 @@
+"""Is the sampler sampling? Temperatures, thermostats, convergence, and what to change."""
+
+from bayesify.studies.diagnostics import phase_figures
+from bayesify.studies.diagnostics.convergence import autocorrelation, ess, function_values, rhat
+from bayesify.studies.diagnostics.curvature import kappa
+from bayesify.studies.diagnostics.monitor import Monitor, Row
+from bayesify.studies.diagnostics.phase_transition import PhaseRecorder, PhaseTransition
+from bayesify.studies.diagnostics.plot import plot
+from bayesify.studies.diagnostics.sampler_record import SamplerRecorder
+from bayesify.studies.diagnostics.short_run import tune
+from bayesify.studies.diagnostics.tuning import Suggestion, suggest
+from bayesify.studies.diagnostics.variance import log_alpha, zero_mean
+from bayesify.studies.diagnostics.verdict import verdict
+
+__all__ = [
+    "Monitor",
+    "PhaseRecorder",
+    "PhaseTransition",
+    "Row",
+    "SamplerRecorder",
+    "Suggestion",
+    "autocorrelation",
+    "ess",
+    "function_values",
+    "kappa",
+    "log_alpha",
+    "phase_figures",
+    "plot",
+    "rhat",
+    "suggest",
+    "tune",
+    "verdict",
+    "zero_mean",
+]

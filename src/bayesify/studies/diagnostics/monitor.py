@@ -1,0 +1,197 @@
+"""Temperatures and thermostats of a running sampler, parameter by parameter."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from bayesify.samplers import Sampler
+from bayesify.samplers.kinetic import kinetic
+from bayesify.studies.diagnostics.convergence import ess
+from bayesify.studies.diagnostics.losses import Losses
+from bayesify.studies.diagnostics.verdict import verdict
+
+
+class Row(NamedTuple):
+    """One parameter. Temperatures are relative to the sampler's own: 1 is right."""
+
+    name: str
+    kinetic: float  # E p K′(p) / T
+    kinetic_error: float  # its standard error
+    configurational: float  # E (θ − E θ) ∇U / T
+    configurational_error: float
+    thermostat: float  # E ξ
+    predicted: float  # h Var G / 2mT
+    noise: float  # D
+
+
+class Series:
+    """What is remembered of one parameter."""
+
+    def __init__(self, parameter: Tensor) -> None:
+        self.origin = parameter.detach().clone()
+        self.moved = torch.zeros_like(self.origin)  # Σ (θ − θ₀)
+        self.pulled = torch.zeros_like(self.origin)  # Σ G
+        self.before: Tensor | None = None  # G of the step before
+        self.kinetic: list[float] = []
+        self.virial: list[float] = []  # mean of (θ − θ₀) G
+        self.thermostat: list[float] = []
+        self.gradient_noise: list[float] = []  # h Var G, with the h of that step
+
+
+class Monitor:
+    """Watches a sampler from now on.
+
+        kinetic temperature           E p K′(p)               1 whatever the potential is
+        configurational temperature   E (θ − E θ) ∂U/∂θ       1 where the weights are at the right temperature
+        thermostat                    E ξ against h Var G / 2m
+        loss                          over how many steps it is correlated
+
+    Averages are over the coordinates of a parameter and over steps. Var G is half the mean square of the
+    difference of two successive gradients. It keeps four copies of the weights.
+
+    sampler: of bayesify.samplers
+    model:   whose parameters they are, for the names; of a Bayesian module also the loss that it returns
+    every:   steps between two looks; two of each look's steps cost a pass over the weights
+
+    >>> monitor = bf.diagnostics.Monitor(sampler, model)
+    >>> ...  # train
+    >>> print(monitor)
+    """
+
+    def __init__(self, sampler: Sampler, model: nn.Module | None = None, every: int = 10) -> None:
+        if every < 2:
+            raise ValueError(f"every={every!r} must be at least 2: two successive gradients make one look")
+        if not isinstance(sampler, Sampler):
+            raise TypeError(
+                f"sampler={type(sampler).__name__} must be one of bf.samplers: nothing else has a temperature"
+            )
+        self.sampler = sampler
+        self.every = every
+        everything = [p for group in sampler.param_groups for p in group["params"]]
+        self.names = {id(p): f"parameter {index}" for index, p in enumerate(everything)}
+        if model is not None:
+            self.names |= {id(p): name for name, p in model.named_parameters()}
+        self.series: dict[Any, Series] = {}
+        self.steps: list[int] = []  # of the sampler, at each look
+        self.losses = Losses(model, every)
+        self.handle = sampler.register_step_pre_hook(self._look)
+
+    def close(self) -> None:
+        """Watch no more."""
+        self.handle.remove()
+        self.losses.close()
+
+    @torch.no_grad()
+    def _look(self, sampler: Any, args: Any, kwargs: Any) -> None:
+        phase = sampler.steps % self.every
+        if phase < self.every - 2:
+            return
+        for group in sampler.param_groups:
+            if group["temperature"] == 0:
+                continue
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._record(p, group, phase == self.every - 1)
+        if phase == self.every - 1:
+            self.steps.append(sampler.steps + 1)
+            self.losses.look()
+
+    def _record(self, p: Tensor, group: dict[str, Any], second: bool) -> None:
+        series = self.series.setdefault(p, Series(p))
+        gradient = p.grad.detach() * self.sampler.num_data  # type: ignore[union-attr]
+        if not second:
+            series.before = gradient
+            return
+        state = self.sampler.state[p]
+        moved = p.detach() - series.origin
+        series.moved += moved
+        series.pulled += gradient
+        series.virial.append((moved * gradient).mean().item())
+        if series.before is not None:
+            variance = (gradient - series.before).square().mean().item() / 2
+            series.gradient_noise.append(float(group["lr"]) * variance)
+        if "momentum" in state:
+            momentum, mass = state["momentum"], group["mass"]
+            speed = kinetic(group["max_speed"]).velocity(momentum, mass)
+            series.kinetic.append((momentum * speed).mean().item())
+        if "thermostat" in state:
+            series.thermostat.append(state["thermostat"].mean().item())
+
+    def rows(self) -> list[Row]:
+        """One row for every parameter that was sampled; the first quarter of the looks is left out of the means."""
+        found = []
+        for group in self.sampler.param_groups:
+            for p in group["params"]:
+                if p in self.series and len(self.series[p].virial) >= 8:
+                    found.append(self._row(p, group))
+        if not found and all(group["temperature"] == 0 for group in self.sampler.param_groups):
+            raise RuntimeError("nothing to report: at temperature 0 the sampler optimises and does not draw")
+        if not found:
+            raise RuntimeError(f"nothing to report yet: take at least {9 * self.every} steps")
+        return found
+
+    def _row(self, p: Tensor, group: dict[str, Any]) -> Row:
+        series, temperature = self.series[p], group["temperature"]
+        count = len(series.virial)
+        centre = (series.moved / count * series.pulled / count).mean().item()
+        kinetic_mean, kinetic_error = _mean(series.kinetic)
+        virial_mean, virial_error = _mean(series.virial, whole=True)
+        thermostat, _ = _mean(series.thermostat)
+        noise, _ = _mean(series.gradient_noise)
+        mass = group.get("mass", math.nan)
+        return Row(
+            self.names.get(id(p), "a parameter added later"),
+            kinetic_mean / temperature,
+            kinetic_error / temperature,
+            (virial_mean - centre) / temperature,
+            virial_error / temperature,
+            thermostat,
+            noise / (2 * mass * temperature),
+            group.get("noise", math.nan),
+        )
+
+    def drift(self) -> float:
+        """How far the mean ξ moved between the last two quarters of the looks, as a share of D; the largest of those
+        that are more than chance: ξ ~ N(·, κT), so a mean over n of them varies by √(κT/n)."""
+        moved = [0.0]
+        for group in self.sampler.param_groups:
+            for p in group["params"]:
+                values = self.series[p].thermostat if p in self.series else []
+                quarter = len(values) // 4
+                if quarter:
+                    third, last = (
+                        sum(values[-2 * quarter : -quarter]) / quarter,
+                        sum(values[-quarter:]) / quarter,
+                    )
+                    chance = math.sqrt(2 * group["thermostat_rate"] * group["temperature"] / p.numel())
+                    if abs(last - third) > 3 * chance:
+                        moved.append(abs(last - third) / max(group["noise"], 1e-30))
+        return max(moved)
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        width = max(len(row.name) for row in rows)
+        momentum = not all(math.isnan(row.kinetic) for row in rows)
+        columns = "kinetic T       config. T       thermostat  predicted   D" if momentum else "config. T"
+        lines = [f"{'parameter':{width}}  {columns}"]
+        for r in rows:
+            hot = f"{r.kinetic:5.3f} ± {r.kinetic_error:5.3f}   " * momentum
+            bound = f"{r.configurational:5.2f} ± {r.configurational_error:5.2f}"
+            rest = f"   {r.thermostat:10.3g}  {r.predicted:9.3g}   {r.noise:.3g}" * momentum
+            lines.append(f"{r.name:{width}}  {hot}{bound}{rest}")
+        if self.losses.means:
+            lines.append(str(self.losses))
+        return "\n".join([*lines, *verdict(rows, self.drift(), loss_ess=self.losses.independent())])
+
+
+def _mean(values: list[float], whole: bool = False) -> tuple[float, float]:
+    """Mean and standard error of a correlated series; NaN where there is none."""
+    if not values:
+        return math.nan, math.nan
+    series = torch.tensor(values if whole else values[len(values) // 4 :], dtype=torch.float64)
+    if len(series) < 4:
+        return series.mean().item(), math.inf
+    size = ess(series[None]).item() if series.std() > 0 else len(series)
+    return series.mean().item(), (series.std() / math.sqrt(size)).item()

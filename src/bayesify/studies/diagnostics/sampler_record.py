@@ -1,0 +1,84 @@
+"""A `Monitor` written down while `bf.fit` trains: temperature, thermostat and loss at every look, as a JSON file."""
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bayesify.atomic import write_atomically
+from bayesify.samplers import Sampler
+from bayesify.studies.diagnostics.monitor import Monitor
+
+COLUMNS = ("step", "kinetic", "thermostat", "predicted", "loss")
+
+
+class SamplerRecorder:
+    """Means over all coordinates of all sampled parameters; temperatures in units of T, thermostats in units of D.
+
+    path:  written after every epoch, and read first if it is there, so that a run may resume
+    every: steps between two looks
+
+    >>> recorder = SamplerRecorder("sampler.json")
+    >>> bf.fit(model, loader, epochs=9, optimizer=recorder.optimizer(model, lr=1e-3), on_epoch=recorder.record)
+    """
+
+    def __init__(self, path: str | Path, every: int = 10) -> None:
+        self.path, self.every = Path(path), every
+        self.monitor: Monitor | None = None
+        self.before: list[dict[str, float]] = json.loads(self.path.read_text()) if self.path.exists() else []
+
+    def optimizer(self, model: Any, lr: float | None = None) -> Callable[[Iterable[Any]], Sampler]:
+        """For `bf.fit(optimizer=)`: the model's sampler, watched."""
+
+        def make(_: Iterable[Any]) -> Sampler:
+            sampler = model.optimizer(lr=lr)
+            self.monitor = Monitor(sampler, model, self.every)
+            return sampler
+
+        return make
+
+    def record(self, model: Any, epoch: int) -> None:
+        """Write everything seen so far."""
+        new = self.rows()
+        first = new[0]["step"] if new else math.inf
+        rows = [row for row in self.before if row["step"] < first] + new
+        write_atomically(self.path, partial(_write, json.dumps(rows)))
+
+    def rows(self) -> list[dict[str, float]]:
+        """One row for every look of this process; what the sampler does not have is left out."""
+        if self.monitor is None:
+            raise RuntimeError("nothing is watched yet: give bf.fit optimizer=recorder.optimizer(model, lr)")
+        columns: dict[str, list[float]] = {"step": list(map(float, self.monitor.steps))}
+        weighed: dict[str, list[tuple[float, list[float]]]] = {name: [] for name in COLUMNS[1:4]}
+        for group in self.monitor.sampler.param_groups:
+            for p in group["params"]:
+                if p in self.monitor.series:
+                    for name, values in _scaled(self.monitor.series[p], group).items():
+                        weighed[name].append((p.numel(), values))
+        for name, parts in weighed.items():
+            if parts and all(len(values) == len(columns["step"]) for _, values in parts):
+                weights = torch.tensor([n for n, _ in parts], dtype=torch.float64)
+                series = torch.tensor([values for _, values in parts], dtype=torch.float64)
+                columns[name] = (weights @ series / weights.sum()).tolist()
+        if len(self.monitor.losses.means) == len(columns["step"]):
+            columns["loss"] = self.monitor.losses.means
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _scaled(series: Any, group: dict[str, Any]) -> dict[str, list[float]]:
+    """Kinetic temperature / T, ξ / D and h Var G / 2mTD at each look."""
+    temperature, noise = group["temperature"], group.get("noise")
+    found = {"kinetic": [value / temperature for value in series.kinetic]} if series.kinetic else {}
+    if series.thermostat and noise:
+        found["thermostat"] = [value / noise for value in series.thermostat]
+        scale = 1 / (2 * group["mass"] * temperature * noise)
+        found["predicted"] = [scale * value for value in series.gradient_noise]
+    return found
+
+
+def _write(text: str, path: Path) -> None:
+    path.write_text(text)

@@ -1,0 +1,94 @@
+"""An evaluation in the folder of a run: numbers in evaluation.json, arrays in evaluation.npz."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bayesify.atomic import write_atomically
+from bayesify.studies.suites.subject import Outcome
+
+FORMAT = 1
+NUMBERS, ARRAYS = "evaluation.json", "evaluation.npz"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known about one run: a name for tables, its method, facts and what the suites found."""
+
+    label: str
+    method: str
+    facts: dict[str, Any] = field(default_factory=dict)  # seed, parameters, seconds, data, net, …
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+
+    def metric(self, suite: str, key: str) -> float | None:
+        """A number, or None where the suite was not run or does not give it."""
+        outcome = self.outcomes.get(suite)
+        return None if outcome is None else outcome.metrics.get(key)
+
+    def array(self, suite: str, key: str) -> np.ndarray | None:
+        """An array, or None."""
+        outcome = self.outcomes.get(suite)
+        return None if outcome is None else outcome.arrays.get(key)
+
+
+def write_evaluation(folder: Path, facts: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> None:
+    """Store outcomes beside those of other suites already there, if they were made with the same facts."""
+    before = read_evaluation(folder)
+    kept = before.outcomes if before is not None and before.facts == _plain(dict(facts)) else {}
+    merged = {**kept, **outcomes}
+    content = {
+        "bayesify_evaluation": FORMAT,
+        "facts": _plain(dict(facts)),
+        "metrics": {name: _plain(outcome.metrics) for name, outcome in merged.items()},
+    }
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    arrays = {f"{name}.{key}": a for name, outcome in merged.items() for key, a in outcome.arrays.items()}
+    write_atomically(folder / ARRAYS, lambda partial: _save(partial, arrays))
+    write_atomically(folder / NUMBERS, lambda partial: _write(partial, text))
+
+
+def read_evaluation(folder: Path) -> Evaluation | None:
+    """The evaluation in a folder, or None where there is none."""
+    path = folder / NUMBERS
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in content["metrics"]}
+        with np.load(folder / ARRAYS, allow_pickle=False) as stored:
+            for key in stored.files:
+                suite, _, name = key.partition(".")
+                if suite in arrays:
+                    arrays[suite][name] = stored[key]
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise ValueError(f"{path} is damaged: {error}; evaluate the run again") from None
+    if content.get("bayesify_evaluation", 0) > FORMAT:
+        raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify")
+    outcomes = {
+        name: Outcome({k: math.nan if v is None else v for k, v in numbers.items()}, arrays[name])
+        for name, numbers in content["metrics"].items()
+    }
+    return Evaluation(str(folder), "", content["facts"], outcomes)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: no NaN, no tuples."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
