@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from predictive_cases import assert_equal_means, generator, make
 from torch import nn
 
 import bayesify as bf
 from bayesify.posteriors import Call
 from bayesify.predict.prediction import _chunk, outputs
-from predictive_cases import assert_equal_means, generator, make
 
 
 @pytest.mark.parametrize("sampling", ["draw", "local", "flipout"])

@@ -190,7 +190,7 @@ def test_a_damaged_evaluation_is_named(tmp_path: Path) -> None:
 
 
 def test_the_guide_lists_every_suite() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "guide.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[3] / "docs" / "guide.md").read_text(encoding="utf-8")
     table = guide[guide.index("| suite |") :].split("\n\n")[0].splitlines()[2:]
     assert [line.split("`")[1] for line in table] == list(SUITES)
 

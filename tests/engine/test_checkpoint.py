@@ -1,6 +1,6 @@
 """A run killed at any instant goes on bit for bit.
 
-On a machine with a GPU: `pytest tests/engine/test_resume.py -k cuda -s` (and -k gpu for a compiled run).
+On a machine with a GPU: `pytest tests/engine/test_checkpoint.py -k cuda -s` (and -k gpu for a compiled run).
 """
 
 import csv

@@ -12,8 +12,8 @@ import members_job
 import pytest
 import torch
 from members_job import SEED, loaders, make_model, train
-from test_distributed_fit import torchrun
-from test_resume import tensors
+from test_checkpoint import tensors
+from test_fit_distributed import torchrun
 from training_job import data
 
 import bayesify as bf

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from distributed_job import GPU_RUNS, SETTINGS, deterministic_model
-from test_resume import assert_same_run, tensors
+from test_checkpoint import assert_same_run, tensors
 from training_job import data
 
 import bayesify as bf

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 import torch
+from predictive_cases import assert_equal_means, generator, loader, make
 from torch import Tensor, nn
 
 import bayesify as bf
-from predictive_cases import assert_equal_means, generator, loader, make
 
 
 @pytest.mark.parametrize(

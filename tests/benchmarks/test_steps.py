@@ -12,7 +12,7 @@ import torch
 import bayesify as bf
 from bayesify.nets import make
 
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SMALL = ["--device", "cpu", "--net", "lenet", "--channels", "1", "--size", "28", "--batch", "2"]
 
 

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from predictive_cases import P1, P2, predictive, two_draws
 from scipy import stats
 
 import bayesify as bf
-from predictive_cases import P1, P2, predictive, two_draws
 
 
 def entropy(*probs: float) -> float:

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from predictive_cases import LOG_VARS, MEANS, predictive, regression
 from scipy import optimize, special, stats
 
 import bayesify as bf
-from predictive_cases import LOG_VARS, MEANS, predictive, regression
 
 
 def test_the_law_of_total_variance() -> None:

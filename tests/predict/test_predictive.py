@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
+from predictive_cases import regression, two_draws
 from torch import Tensor
 
 import bayesify as bf
 from bayesify.predict.accumulation import Accumulator
-from predictive_cases import regression, two_draws
 
 
 def test_streaming_keeps_as_many_numbers_for_many_draws_as_for_few() -> None:
