@@ -32,6 +32,14 @@ class SwishWithSetup(Swish):
         ctx.save_for_backward(*inputs)
 
 
+class Decorated(Swish):
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu")
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+
 class Net(nn.Module):
     def __init__(self, activation: Any) -> None:
         super().__init__()
@@ -49,7 +57,7 @@ def gradients(activation: Any) -> tuple[bf.Moments, list[Tensor | None]]:
     return result, [p.grad for p in model.parameters()]
 
 
-@pytest.mark.parametrize("function", [Swish, SwishWithSetup])
+@pytest.mark.parametrize("function", [Swish, SwishWithSetup, Decorated])
 def test_gradients_go_through_a_function_with_a_backward_of_its_own(function: Any) -> None:
     result, mine = gradients(function.apply)
     expected, plain = gradients(lambda x: x * torch.sigmoid(x))
