@@ -9,6 +9,7 @@ from bayesify.divergences.graph_size import graph_size
 from bayesify.engine import History, fit, fit_members
 from bayesify.engine.chains import sample_chains
 from bayesify.engine.search import search
+from bayesify.evaluation import metrics
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.evaluation.inference_modes import inference_modes
 from bayesify.families import family
@@ -33,14 +34,27 @@ from bayesify.moments import Moments
 from bayesify.objectives import KLWarmup, Loss
 from bayesify.predict.predictive import Predictive
 from bayesify.priors import prior
-from bayesify.studies import attacks, compress, diagnostics
+from bayesify.studies import diagnostics
 from bayesify.studies.diagnostics.variance import zero_mean
 from bayesify.weights import where
 
 if TYPE_CHECKING:
-    from bayesify import nets
+    from bayesify import data, nets, report
+    from bayesify.studies import attacks, compress, corruptions, explain, suites
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
+
+#: names of bf. that are loaded when they are first asked for
+LATER = {
+    "attacks": "bayesify.studies.attacks",
+    "compress": "bayesify.studies.compress",
+    "corruptions": "bayesify.studies.corruptions",
+    "data": "bayesify.data",
+    "explain": "bayesify.studies.explain",
+    "nets": "bayesify.nets",
+    "report": "bayesify.report",
+    "suites": "bayesify.studies.suites",
+}
 
 __all__ = [
     "BayesianModule",
@@ -62,8 +76,11 @@ __all__ = [
     "attacks",
     "bayesify",
     "compress",
+    "corruptions",
+    "data",
     "diagnostics",
     "evaluate",
+    "explain",
     "export",
     "fit",
     "fit_members",
@@ -75,20 +92,27 @@ __all__ = [
     "likelihoods",
     "load",
     "merge",
+    "metrics",
     "moments",
     "nets",
     "prior",
+    "report",
     "sample_chains",
     "samplers",
     "save",
     "search",
+    "suites",
     "where",
     "zero_mean",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """`bf.nets`, loaded when it is first asked for."""
-    if name == "nets":
-        return importlib.import_module("bayesify.nets")
-    raise AttributeError(f"module 'bayesify' has no attribute {name!r}")
+    """The module behind a name of `LATER`."""
+    if name not in LATER:
+        raise AttributeError(f"module 'bayesify' has no attribute {name!r}")
+    return importlib.import_module(LATER[name])
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LATER})
