@@ -1,10 +1,13 @@
-"""Writing files so that a reader never sees half of one; tensors as safetensors with a JSON header."""
+"""Writing files so that a reader never sees half of one: texts, JSON, CSV, and tensors with a JSON header."""
 
+import csv
+import io
 import json
+import math
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from torch import Tensor
 HEADER = "bayesify"  # the key of our header among the safetensors metadata
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, sync it, and rename it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
@@ -41,6 +44,34 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def write_text(path: Path, text: str) -> None:
+    """`text` as UTF-8."""
+    write_atomically(path, lambda partial: partial.write_bytes(text.encode()))
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Numbers, texts, lists and tables, laid out for a reader."""
+    write_text(path, json.dumps(plain_json(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def plain_json(value: Any) -> Any:
+    """`value` as it comes back from a JSON file, which has no tuples, no NaN and no infinity: those become null."""
+    if isinstance(value, Mapping):
+        return {key: plain_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_json(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Rows as CSV under one header; what a row lacks stays empty."""
+    rows, text = list(rows), io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)))
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:

@@ -157,7 +157,7 @@ def test_another_network(tmp_path: Path) -> None:
     _, path = saved(tmp_path)
     refuse(path, mlp(9), r"does not fit this network: 0.weight is \(9, 4\), in the file \(8, 4\)")
     other = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    refuse(path, other, "only in the network: 2.bias, 2.weight; only in the file: 1.bias")
+    refuse(path, other, "only in the network: 2.weight, 2.bias; only in the file: 1.bias")
 
 
 def test_other_random_weights_than_in_the_file(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def evaluate(
 
     Example: bayesify evaluate runs/first --suite calibration,ood,corruption --num-draws 50
     """
+    from bayesify.atomic import write_json, write_rows
     from bayesify.cli.build import choose_device
-    from bayesify.cli.record import write_json, write_rows
     from bayesify.cli.run import Run, split_of
     from bayesify.cli.settings import from_assignments
     from bayesify.cli.terminal import counted, metrics_table, note, output
@@ -190,7 +190,7 @@ def _others(run: "Run", name: str, root: str | None) -> Any:
 def _show(
     run: Path, outcomes: dict[str, "Outcome"], num_draws: int, json: Path | None, csv: Path | None
 ) -> None:
-    from bayesify.cli.record import write_json, write_rows
+    from bayesify.atomic import write_json, write_rows
     from bayesify.cli.terminal import metrics_table, output
 
     for name, outcome in outcomes.items():

@@ -39,11 +39,11 @@ def predict(
     """
     from torch import Generator
 
+    from bayesify.atomic import write_json, write_rows
     from bayesify.cli.build import choose_device
     from bayesify.cli.errors import FAILED
     from bayesify.cli.input_scale import other_scale
     from bayesify.cli.inputs import read_examples
-    from bayesify.cli.record import write_json, write_rows
     from bayesify.cli.run import Run
     from bayesify.cli.terminal import counted, note, output, rows_table
     from bayesify.cli.units import OriginalUnits

@@ -1,9 +1,6 @@
 """The files of a run folder that the command line writes: config.json and summary.json."""
 
-import csv
-import io
 import json
-import math
 import os
 import platform
 from collections.abc import Mapping
@@ -14,7 +11,6 @@ import numpy as np
 import torch
 
 import bayesify
-from bayesify.atomic import write_atomically
 from bayesify.cli.input_scale import scale_of
 from bayesify.cli.settings import TABLES, Tables
 from bayesify.data import DataSet, Normalisation
@@ -28,24 +24,6 @@ def holds_a_run(folder: Path) -> bool:
     """Is there anything of a run that must not be overwritten?"""
     files = (CONFIG, SUMMARY, "model.safetensors", "metrics.csv")
     return any((folder / name).exists() for name in files) or bool(find_checkpoints(folder / "checkpoints"))
-
-
-def write_json(path: Path, content: Any) -> None:
-    text = json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_atomically(path, lambda partial: _write(partial, text))
-
-
-def write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda partial: _write(partial, text))
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Rows as CSV under one header."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)))
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, lambda partial: _write(partial, text.getvalue()))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -121,16 +99,3 @@ def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{device.type} ({platform.processor() or platform.machine()})"
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become null."""
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

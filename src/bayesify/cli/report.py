@@ -28,7 +28,7 @@ def report(
 
     Example: bayesify report runs/point runs/vdp --page report.html --latex table.tex
     """
-    from bayesify.cli.record import write_text
+    from bayesify.atomic import write_text
     from bayesify.cli.terminal import output
     from bayesify.report import Report
 

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 import bayesify as bf
+from bayesify.atomic import write_json
 from bayesify.cli import build
 from bayesify.cli.errors import EXPECTED, RunFailed, describe
-from bayesify.cli.record import CONFIG, SUMMARY, config_of, holds_a_run, read_config, versions, write_json
+from bayesify.cli.record import CONFIG, SUMMARY, config_of, holds_a_run, read_config, versions
 from bayesify.cli.recording import recording
 from bayesify.cli.run import Run
 from bayesify.cli.settings import TABLES, Settings, Tables, contradictions, merged

@@ -1,11 +1,9 @@
 """What happened in a run: one row per epoch."""
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
-from bayesify.atomic import write_atomically
+from bayesify.atomic import write_rows
 
 
 class History(list[dict[str, Any]]):
@@ -32,13 +30,5 @@ class History(list[dict[str, Any]]):
         return (max if largest else min)(rows, key=lambda row: row[name])
 
     def write_csv(self, path: Path) -> None:
-        columns = list(dict.fromkeys(key for row in self for key in row))
-        text = io.StringIO()
-        writer = csv.DictWriter(text, columns)
-        writer.writeheader()
-        writer.writerows(self)
-        write_atomically(path, lambda partial: _write(partial, text.getvalue()))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text)
+        """The rows as a table with a column for every quantity."""
+        write_rows(path, self)

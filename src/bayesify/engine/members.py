@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bayesify.atomic import write_atomically
+from bayesify.atomic import write_json
 from bayesify.engine.fit import fit
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.groups import Group, World, split_processes
@@ -107,8 +107,8 @@ class _Place:
             raise ValueError(f"{path} is damaged: {error}") from None
 
     def write(self, finished_epochs: int | None) -> None:
-        text = json.dumps({"seed": self.seed, "finished_epochs": finished_epochs})
-        write_atomically(self.folder / NOTE, lambda partial: _write(partial, text))
+        note = {"seed": self.seed, "finished_epochs": finished_epochs}
+        write_json(self.folder / NOTE, note)
 
     def state(self) -> list[tuple[str, int]]:
         """What changes while somebody trains here."""
@@ -216,7 +216,3 @@ def _changed(path: Path) -> int:
         return path.stat().st_mtime_ns
     except FileNotFoundError:  # a checkpoint that was replaced meanwhile
         return 0
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

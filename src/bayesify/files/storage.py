@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.atomic import read_header, read_tensors, write_tensors
+from bayesify.files.differences import differences
 from bayesify.files.packing import pack, unpack
 from bayesify.likelihoods import likelihood
 from bayesify.methods import Method, method
@@ -116,17 +117,14 @@ def _inside(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _compare(path: Path, what: str, mine: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
-    problems = []
-    for title, names in (
-        (f"only in the {what}", sorted(set(mine) - set(stored))),
-        ("only in the file", sorted(set(stored) - set(mine))),
-    ):
-        if names:
-            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-            problems.append(f"{title}: {', '.join(names[:5])}{more}")
-    for name in mine:
-        if name in stored and mine[name].shape != stored[name].shape:
-            problems.append(f"{name} is {tuple(mine[name].shape)}, in the file {tuple(stored[name].shape)}")
-    if problems:
-        shown = "; ".join(problems[:8])
-        raise ValueError(f"{path} does not fit this {what}: {shown}")
+    """Raise where the tensors of the file are not those of the network or model."""
+    found = differences(
+        mine,
+        stored,
+        only_mine=f"only in the {what}: ",
+        only_stored="only in the file: ",
+        shapes="{name} is {mine}, in the file {stored}",
+        num_named=5,
+    )
+    if found:
+        raise ValueError(f"{path} does not fit this {what}: {found}")

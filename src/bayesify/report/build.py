@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bayesify.atomic import write_atomically
+from bayesify.atomic import write_text
 from bayesify.evaluation.metrics.facts import fact, written
 from bayesify.report import posterior_sections, sections
 from bayesify.report.comparison import Row, comparison, grouped, with_corruption_errors
@@ -87,8 +87,7 @@ class Report:
 
     def write(self, path: Path) -> None:
         """The page as a file."""
-        text = self.page().html()
-        write_atomically(path, lambda partial: _write(partial, text))
+        write_text(path, self.page().html())
 
     def _data(self) -> str:
         found = {str(run.facts["data"]) for row in self.rows for run in row.runs if run.facts.get("data")}
@@ -166,7 +165,3 @@ def _fact_cell(key: str, value: Any) -> Cell:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch import distributed as dist
 
-from bayesify.atomic import read_header, read_tensors, write_atomically, write_tensors
+from bayesify.atomic import read_header, read_tensors, write_tensors, write_text
 from bayesify.posteriors.chain.draw_store import Place
 
 FORMAT = 1
@@ -42,8 +42,7 @@ class DrawFolder:
         places = list(places)
         listed = {"format": FORMAT, "draws": [list(p) for p in places]}
         text = json.dumps({**listed, "shapes": {name: list(shape) for name, shape in shapes.items()}})
-        fill = lambda partial: partial.write_text(text, encoding="utf-8")  # noqa: E731
-        _tried(self.path / INDEX, lambda path: write_atomically(path, fill))
+        _tried(self.path / INDEX, lambda path: write_text(path, text))
         names = {self.file(place).name for place in places}
         for file in self.path.glob("draw-*.safetensors"):
             if file.name not in names and re.fullmatch(r"draw-\d+-\d+\.safetensors", file.name):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bayesify.atomic import write_atomically
+from bayesify.atomic import write_text
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.evaluation.inference_modes import MODES, inference_modes
 from bayesify.model import BayesianModule
@@ -106,8 +106,7 @@ class PhaseRecorder:
                     row.histogram[name] = histogram(values)
         self.rows = [old for old in self.rows if old.epoch < epoch] + [row]
         if self.path is not None:
-            text = json.dumps([asdict(r) for r in self.rows])
-            write_atomically(self.path, partial(_write, text))
+            write_text(self.path, json.dumps([asdict(r) for r in self.rows]))
         return {f"{mode}_accuracy": value for mode, value in accuracies.items()}
 
     def transition(self, chance: float = 0.1) -> PhaseTransition:
@@ -122,10 +121,6 @@ class PhaseRecorder:
             else [name for name, a in last.without_noise.items() if _fallen(a, last.ensemble, chance)]
         )
         return PhaseTransition(epoch, tuple(names))
-
-
-def _write(text: str, path: Path) -> None:
-    path.write_text(text)
 
 
 def epoch_of_transition(rows: Sequence[Row], chance: float = 0.1) -> int | None:

@@ -3,13 +3,12 @@
 import json
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bayesify.atomic import write_atomically
+from bayesify.atomic import write_text
 from bayesify.samplers import Sampler
 from bayesify.studies.diagnostics.monitor import Monitor
 
@@ -46,7 +45,7 @@ class SamplerRecorder:
         new = self.rows()
         first = new[0]["step"] if new else math.inf
         rows = [row for row in self.before if row["step"] < first] + new
-        write_atomically(self.path, partial(_write, json.dumps(rows)))
+        write_text(self.path, json.dumps(rows))
 
     def rows(self) -> list[dict[str, float]]:
         """One row for every look of this process; what the sampler does not have is left out."""
@@ -78,7 +77,3 @@ def _scaled(series: Any, group: dict[str, Any]) -> dict[str, list[float]]:
         scale = 1 / (2 * group["mass"] * temperature * noise)
         found["predicted"] = [scale * value for value in series.gradient_noise]
     return found
-
-
-def _write(text: str, path: Path) -> None:
-    path.write_text(text)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesify.atomic import write_atomically
+from bayesify.atomic import plain_json, write_atomically, write_json
 from bayesify.studies.suites.subject import Outcome
 
 FORMAT = 1
@@ -39,17 +39,16 @@ class Evaluation:
 def write_evaluation(folder: Path, facts: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> None:
     """Store outcomes beside those of other suites already there, if they were made with the same facts."""
     before = read_evaluation(folder)
-    kept = before.outcomes if before is not None and before.facts == _plain(dict(facts)) else {}
+    kept = before.outcomes if before is not None and before.facts == plain_json(facts) else {}
     merged = {**kept, **outcomes}
     content = {
         "bayesify_evaluation": FORMAT,
-        "facts": _plain(dict(facts)),
-        "metrics": {name: _plain(outcome.metrics) for name, outcome in merged.items()},
+        "facts": facts,
+        "metrics": {name: outcome.metrics for name, outcome in merged.items()},
     }
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     arrays = {f"{name}.{key}": a for name, outcome in merged.items() for key, a in outcome.arrays.items()}
     write_atomically(folder / ARRAYS, lambda partial: _save(partial, arrays))
-    write_atomically(folder / NUMBERS, lambda partial: _write(partial, text))
+    write_json(folder / NUMBERS, content)
 
 
 def read_evaluation(folder: Path) -> Evaluation | None:
@@ -76,19 +75,6 @@ def read_evaluation(folder: Path) -> Evaluation | None:
     return Evaluation(str(folder), "", content["facts"], outcomes)
 
 
-def _plain(value: Any) -> Any:
-    """As JSON has it: no NaN, no tuples."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _save(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     with path.open("wb") as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
