@@ -10,6 +10,7 @@ from bayesify.engine import History, fit, fit_members
 from bayesify.engine.chains import sample_chains
 from bayesify.engine.search import search
 from bayesify.evaluation import metrics
+from bayesify.evaluation.calibrate import calibrate
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.evaluation.inference_modes import inference_modes
 from bayesify.families import family
@@ -75,6 +76,7 @@ __all__ = [
     "VariationalDropout",
     "attacks",
     "bayesify",
+    "calibrate",
     "compress",
     "corruptions",
     "data",

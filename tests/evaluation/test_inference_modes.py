@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
-from bayesify.evaluation.temperature import Tempered
+from bayesify.evaluation.calibrate import Calibrated
 
 
 def batches() -> DataLoader:
@@ -107,7 +107,7 @@ def test_the_metrics_are_those_of_the_predictions() -> None:
 
 
 def test_a_tempered_model_has_the_modes_too() -> None:
-    x, tempered = torch.randn(5, 6), Tempered(model_of("mc_vi"), 2.0)
+    x, tempered = torch.randn(5, 6), Calibrated(model_of("mc_vi"), 2.0)
     expected = tempered.model.predict(x, mode="deterministic").probs.log().div(2).softmax(-1)
     torch.testing.assert_close(tempered.predict(x, mode="deterministic").probs, expected)
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.evaluation.temperature import tempered
 from bayesify.files.predictions import write_predictions
+from bayesify.predict.calibration import calibrated
 
 
 def noisy_linear() -> tuple[bf.BayesianModule, bf.Moments]:
@@ -45,7 +45,7 @@ def test_input_noise_stays_with_a_prediction(tmp_path: Path) -> None:
     mixed = model.predict(iter([x, x.mean]), 30)  # a batch with an exact input beside it
     torch.testing.assert_close(mixed.input_noise, torch.cat([whole.input_noise, 0 * whole.input_noise]))
     assert torch.equal(whole.to("cpu").input_noise, whole.input_noise)
-    torch.testing.assert_close(tempered(whole, 2.0).input_noise, 4 * whole.input_noise)
+    torch.testing.assert_close(calibrated(whole, 4.0).input_noise, 4 * whole.input_noise)
     write_predictions(model, halves, tmp_path / "p.npz", 30)
     with np.load(tmp_path / "p.npz") as found:
         torch.testing.assert_close(torch.from_numpy(found["input_noise_std"]), whole.input_noise.sqrt())

@@ -114,6 +114,7 @@ class Loop:
     def _epoch(self, signals: Signals) -> None:
         """Train to the end of the epoch from wherever it stands."""
         state = self.state
+        self.model.calibration = None  # it was fitted to other weights
         self.model.train()
         end = None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
         iterator = state.remaining_batches(self.train, end)

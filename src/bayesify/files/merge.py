@@ -41,7 +41,8 @@ def merge(
 
     p(y | x) = 1/M Σ_m p_m(y | x), the plain average over the M members. A noise level that every member
     learned for itself (`learn_std`) becomes one: std² = 1/M Σ_m std_m², which leaves the predictive mean
-    and variance those of the average.
+    and variance those of the average. What `bf.calibrate` fitted to the members does not hold for their average
+    and is left out.
 
     Everything is checked first: files that cannot be read or do not belong together raise, the difference
     is named, and `net` stays as it was.

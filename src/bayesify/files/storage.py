@@ -76,6 +76,7 @@ def load(
         without_guards(net)
         raise
     model.load_state_dict(tensors)
+    model.calibration = header.get("calibration")  # files of 0.1 have none
     return model if map_location is None else model.to(map_location)
 
 
@@ -88,6 +89,7 @@ def header_of(model: BayesianModule) -> dict[str, Any]:
         "num_data": model.num_data,
         "random": [w.name for w in model.selection.random],
         "custom_output": model.output is not None,
+        "calibration": model.calibration,
     }
 
 

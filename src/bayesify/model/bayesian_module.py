@@ -21,6 +21,7 @@ from bayesify.names import lookup
 from bayesify.objectives import Loss, elbo
 from bayesify.posteriors import Call, Posterior, pick_member, without_guards
 from bayesify.predict.at_means import AtMeans
+from bayesify.predict.calibration import calibrated, quantity
 from bayesify.predict.prediction import MODES, is_loader, predict
 from bayesify.predict.predictive import Predictive
 from bayesify.weights import Selection
@@ -36,6 +37,8 @@ class BayesianModule(nn.Module):
     kl_weight: Tensor
     #: what predictions lack (`Posterior.caution`) has been said, or is not to be said
     cautioned: bool = False
+    #: fitted by `bf.calibrate`, used by `predict`: a temperature (classes) or a scale of variances (regression)
+    calibration: float | None = None
 
     def __init__(
         self,
@@ -120,6 +123,7 @@ class BayesianModule(nn.Module):
             else:
                 self._caution()
                 found = predict(self, x, 1 if mode == "stochastic" else num_draws, **options)
+        found = found if self.calibration is None else calibrated(found, self.calibration)
         return found if here is None else found.to(here)
 
     def draw(self, generator: Generator | None = None) -> nn.Module:
@@ -179,6 +183,8 @@ class BayesianModule(nn.Module):
         )
         rule = self.selection.order_rule
         order = [f"where.input and where.output decided {rule}"] if rule else []
+        if self.calibration is not None:
+            order.append(f"predictions are calibrated: {quantity(self.likelihood)} {self.calibration:.4g}")
         return Summary(
             method=self.method.name,
             rows=rows,

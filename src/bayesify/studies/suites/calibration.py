@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bayesify.evaluation.calibrate import Calibrated, best_calibration
 from bayesify.evaluation.evaluate import evaluate, tally_of
 from bayesify.evaluation.metrics import ClassificationTally
 from bayesify.evaluation.metrics.calibration import largest_gap, mean_gap
 from bayesify.evaluation.metrics.regression import calibration_curve
-from bayesify.evaluation.temperature import fit_temperature
 from bayesify.studies.suites.subject import Outcome, Subject
 
 NUM_EXAMPLES = 8
@@ -112,9 +112,10 @@ def thumbnails(images: Tensor) -> np.ndarray:
 def _tempered(subject: Subject) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Metrics after temperature scaling on the validation part, as "tempered/…"."""
     assert subject.val is not None
-    model = fit_temperature(
+    temperature = best_calibration(
         subject.model, subject.batches(subject.val), subject.num_draws, subject.generator()
     )
+    model = Calibrated(subject.model, temperature)
     tally, _ = tally_of(
         model, subject.batches(subject.test), subject.num_draws, subject.num_bins, subject.generator()
     )
@@ -123,7 +124,7 @@ def _tempered(subject: Subject) -> tuple[dict[str, float], dict[str, np.ndarray]
     bins = tally.reliability()
     curve = {"size": bins.size, "confidence": bins.confidence, "accuracy": bins.accuracy}
     arrays = {f"tempered_bin_{key}": value.numpy() for key, value in curve.items()}
-    return {"temperature": model.temperature, **metrics}, arrays
+    return {"temperature": temperature, **metrics}, arrays
 
 
 def _regression(subject: Subject) -> Outcome:

@@ -1,0 +1,125 @@
+"""bf.calibrate: one number, fitted on validation data, that makes predictions less (or more) sure."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesify.batches import inputs_for, target_of, to_device
+from bayesify.evaluation.evaluate import by_class, counted_targets
+from bayesify.likelihoods.base import match_real
+from bayesify.model import BayesianModule
+from bayesify.predict.calibration import calibrated, log_of, quantity
+from bayesify.predict.predictive import Predictive
+
+LIMITS = (1e-3, 1e3)
+
+
+def calibrate(
+    model: BayesianModule,
+    val_loader: Iterable[Any] | None,
+    num_draws: int = 20,
+    generator: Generator | None = None,
+) -> float | None:
+    """Fit one number on validation data; `model.predict` uses it from then on, and `bf.save` stores it. Returns it.
+
+    Classes: the temperature T of p_T ∝ p^(1/T). Regression: the scale of the predicted variance. Labels and means
+    stay as they are. Calling it again fits anew; None in place of the loader takes the calibration back.
+
+    val_loader:  examples the model was not trained on
+    num_draws:   of each prediction, as in `model.predict`
+
+    Training never sees the number, and `bf.fit` drops it when it trains on, since it was fitted to other weights.
+
+    >>> bf.calibrate(model, val_loader)
+    >>> bf.evaluate(model, test_loader)["ece"]
+    """
+    if not isinstance(model, BayesianModule):
+        raise TypeError(
+            f"model={type(model).__name__} must be what bf.bayesify returned; of a DDP wrapper give model.module"
+        )
+    before, model.calibration = model.calibration, None
+    if val_loader is None:
+        return None
+    try:
+        model.calibration = best_calibration(model, val_loader, num_draws, generator)
+    except BaseException:
+        model.calibration = before
+        raise
+    return model.calibration
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A model whose predictions are calibrated by `value`; takes the model's place in `bf.evaluate`."""
+
+    model: Any
+    value: float
+
+    @property
+    def likelihood(self) -> Any:
+        return self.model.likelihood
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        return self.model.parameters()
+
+    def predict(self, x: Any, num_draws: int = 20, **options: Any) -> Predictive:
+        return calibrated(self.model.predict(x, num_draws, **options), self.value)
+
+
+def best_calibration(
+    model: Any, loader: Iterable[Any], num_draws: int = 20, generator: Generator | None = None
+) -> float:
+    """The number with the least negative log-likelihood on `loader`: `best_temperature`, or of regression the mean of
+    (y − mean)² / variance."""
+    device = next(model.parameters()).device
+    logs, labels, squares = [], [], []
+    for batch in loader:
+        target = to_device(target_of(batch), device)
+        prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator)
+        if not prediction.mean.isfinite().all():
+            raise ValueError("the model predicts NaN or infinite values: there is nothing to calibrate")
+        if model.likelihood.task == "regression":
+            error = match_real(prediction.mean, target, values=True).double() - prediction.mean
+            squares.append((error.square() / prediction.variance).flatten().cpu())
+        else:
+            label, counted = counted_targets(prediction, target)
+            logs.append(log_of(by_class(prediction, prediction.mean)[counted]).cpu())
+            labels.append(label[counted].cpu())
+    found = sum(map(len, squares or labels))
+    if found == 0:
+        raise ValueError("val_loader has no target that counts: calibration needs validation data")
+    if not squares:
+        return best_temperature(torch.cat(logs), torch.cat(labels))
+    scale = float(torch.cat(squares).mean())
+    if not 0 < scale < math.inf:
+        raise ValueError(
+            f"the {quantity(model.likelihood)} came out as {scale!r}: the predicted variances are 0, or the "
+            f"predictions exact; give validation data that the model does not know, and a likelihood with noise"
+        )
+    return scale
+
+
+def best_temperature(log_probs: Tensor, target: Tensor, prior_std: float | None = 0.5) -> float:
+    """argmin_T Σ_n [log Σ_c p_nc^(1/T) − (1/T) log p_n,target] + ½ (log T)² / prior_std², by bisection.
+
+    The second term is a prior around T = 1. It counts as little as one example; without it (prior_std=None) a
+    validation part that is predicted without a mistake would ask for T = 0.
+
+    Args:
+        log_probs: (N, classes), up to a constant for each example.
+        target: (N,).
+    """
+    log_probs = log_probs.double()
+    picked = log_probs.gather(1, target[:, None]).squeeze(1)
+    pull = 0.0 if prior_std is None else 1 / prior_std**2
+    low, high = (math.log(1 / limit) for limit in reversed(LIMITS))  # of u = −log T
+    for _ in range(60):
+        u = (low + high) / 2
+        weights = (math.exp(u) * log_probs).softmax(1)
+        slope = math.exp(u) * float(((weights * log_probs).sum(1) - picked).sum()) + pull * u
+        low, high = (low, u) if slope > 0 else (u, high)
+    return math.exp(-(low + high) / 2)

@@ -1,0 +1,62 @@
+"""Predictions after calibration by one number (Guo et al. 2017), which `bf.calibrate` fits.
+
+    classes      p_T ∝ p^(1/T) of the averaged probabilities p; T > 1 makes an overconfident model less sure
+    regression   every variance times s
+
+Labels, votes and predicted means stay as they are.
+"""
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from bayesify.likelihoods import Likelihood
+from bayesify.predict.predictive import Predictive
+
+
+def quantity(likelihood: Likelihood) -> str:
+    """What the number is called for this likelihood."""
+    return "variance scale" if likelihood.task == "regression" else "temperature"
+
+
+def calibrated(prediction: Predictive, value: float) -> Predictive:
+    """The same prediction at temperature `value` (classes), or with all variances times `value` (regression).
+
+    Of the uncertainty the epistemic share stays the same. Samples of classes are tempered each by itself, so their
+    mean is near `probs` and not equal to it; the variance of the probabilities follows to first order.
+    """
+    if not 0 < value < math.inf:
+        raise ValueError(f"{quantity(prediction.likelihood)}={value!r} must be positive and finite")
+    if prediction.likelihood.task == "regression":
+        return _scaled(prediction, value)
+    p, p_t = prediction.mean, _tempered(prediction, prediction.mean, value)
+    # ∂ p_T / ∂ p = p_T (1 − p_T) / T p (1 − p), of two classes exactly
+    slope = p_t * (1 - p_t) / (value * p * (1 - p)).clamp_min(torch.finfo(p.dtype).tiny)
+    kept = prediction.kept and (_tempered(prediction, prediction.kept[0], value), prediction.kept[1])
+    spread = torch.minimum(slope.square() * prediction.spread, p_t * (1 - p_t))
+    changed = replace(prediction, mean=p_t, spread=spread, kept=kept)
+    share = prediction.noise / prediction.entropy.clamp_min(torch.finfo(prediction.noise.dtype).tiny)
+    return replace(changed, noise=share.clamp(0, 1) * changed.entropy)
+
+
+def log_of(probs: Tensor) -> Tensor:
+    """log p in float64, finite where p = 0."""
+    return probs.double().clamp_min(torch.finfo(torch.float32).tiny).log()
+
+
+def _scaled(prediction: Predictive, scale: float) -> Predictive:
+    kept = prediction.kept
+    if kept is not None:  # the draws move away from their mean, each one's noise grows
+        kept = (prediction.mean + math.sqrt(scale) * (kept[0] - prediction.mean), scale * kept[1])
+    return replace(prediction, spread=scale * prediction.spread, noise=scale * prediction.noise, kept=kept)
+
+
+def _tempered(prediction: Predictive, probs: Tensor, temperature: float) -> Tensor:
+    """p^(1/T), normalised over classes; `probs` may have draws in front."""
+    if prediction._binary:
+        return ((log_of(probs) - log_of(1 - probs)) / temperature).sigmoid().to(probs.dtype)
+    dim = prediction._class_dim  # counted from the first dimension it does not see the draws
+    dim += probs.dim() - prediction.mean.dim() if dim >= 0 else 0
+    return (log_of(probs) / temperature).softmax(dim).to(probs.dtype)
