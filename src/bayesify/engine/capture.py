@@ -29,6 +29,7 @@ class CapturedGradients:
 
     def __init__(self, model: nn.Module, device: torch.device, backend: str = "inductor") -> None:
         self.model, self.device, self.backend = model, device, backend
+        self.parameters = list(model.parameters())
         self.compiled = torch.compile(model, backend=self._compile, dynamic=False)
         self.record: Any = CudaGraphs()
         self.refusal: str | None = None
@@ -65,7 +66,9 @@ class CapturedGradients:
             return None
         with nullcontext() if self.recorded else untouched(self.model):  # what runs no graph at all runs here
             graph = self._next_graph(function, x, y)
-        kind = (graph, structure, tuple(_kind(leaf) for leaf in leaves))
+        # torch 2.11 does not compile anew for a parameter that was frozen meanwhile
+        trained = tuple(parameter.requires_grad for parameter in self.parameters)
+        kind = (graph, structure, tuple(_kind(leaf) for leaf in leaves), trained)
         if kind not in self.recorded:
             if len(self.recorded) == MAX_GRAPHS:
                 return None
@@ -91,7 +94,7 @@ class CapturedGradients:
         """`function` recorded on copies of the leaves; model and random numbers stay as they are."""
         held = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         x, y = pytree.tree_unflatten(held, structure)
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
+        parameters = [p for p in self.parameters if p.requires_grad]
 
         def step() -> Loss:
             for parameter in parameters:
