@@ -13,7 +13,7 @@ from zoo import ZOO
 from bayesify.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -83,6 +83,16 @@ def test_links_lead_somewhere(path: Path) -> None:
         if anchor:
             headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}, target
+
+
+@pytest.mark.parametrize("path", [page for page in TEXTS if page.name != "CHANGELOG.md"], ids=name_of)
+def test_files_that_are_named_exist(path: Path) -> None:
+    """`room/file.py` from the root, from the package, or by the end of its path; so too folders, `room/`."""
+    folders = ("src", "tests", "benchmarks", "examples")
+    known = [f"/{name_of(found)}" for folder in folders for found in (ROOT / folder).rglob("*")]
+    named = re.findall(r"`(?:[\w]+ )?((?:[\w]+/)*[\w]+(?:\.py|/))`", path.read_text(encoding="utf-8"))
+    missing = [name for name in named if not any(end.endswith(f"/{name.rstrip('/')}") for end in known)]
+    assert not missing
 
 
 def test_the_readme_lists_every_method_every_example_and_the_whole_zoo() -> None:
