@@ -206,14 +206,23 @@ def test_what_a_replay_would_miss_is_not_recorded(
     assert made[0].record.replays == 0
 
 
-def test_changes_between_epochs_are_seen(made: list[CapturedGradients]) -> None:
-    """A dropout rate, then a frozen layer: a replay of what was recorded before would miss both."""
+def rate(model: bf.BayesianModule) -> None:
+    model.net[3].p = 0.6
+
+
+def frozen(model: bf.BayesianModule) -> None:
+    model.net[0].weight.requires_grad_(False)
+
+
+@pytest.mark.parametrize("changes", [(rate,), (frozen,), (rate, frozen)], ids=["rate", "frozen", "both"])
+def test_changes_between_epochs_are_seen(
+    made: list[CapturedGradients], changes: tuple[Callable[[bf.BayesianModule], None], ...]
+) -> None:
+    """A dropout rate, a frozen layer: a replay of what was recorded before would miss them."""
 
     def change(model: bf.BayesianModule, epoch: int) -> None:
-        if epoch == 1:
-            model.net[3].p = 0.6
-        if epoch == 2:
-            model.net[0].weight.requires_grad_(False)
+        if epoch <= len(changes):
+            changes[epoch - 1](model)
 
     with not_recorded():
         plain, _ = trained(mlp, bf.Point(), on_epoch=change)

@@ -94,10 +94,10 @@ class CapturedGradients:
         """`function` recorded on copies of the leaves; model and random numbers stay as they are."""
         held = [leaf.clone() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         x, y = pytree.tree_unflatten(held, structure)
-        parameters = [p for p in self.parameters if p.requires_grad]
+        self.parameters = list(self.model.parameters())  # frozen ones too: their last gradients must not stay
 
         def step() -> Loss:
-            for parameter in parameters:
+            for parameter in self.parameters:
                 parameter.grad = None
             return function(x, y)
 
@@ -105,7 +105,7 @@ class CapturedGradients:
             with self.record.aside():
                 self._warm_up(step)
             replay, loss = self.record(step)
-        return _Recorded(held, replay, loss, parameters)
+        return _Recorded(held, replay, loss, self.parameters)
 
     def _host_randomness(self) -> Any:
         """The state of the generators that a replay does not move on, to be compared."""
