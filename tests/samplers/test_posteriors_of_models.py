@@ -210,7 +210,7 @@ def test_the_cyclic_schedule_visits_both_modes() -> None:
     centre = torch.tensor([2.5, 0.0])
     theta = nn.Parameter(-centre + torch.randn(500, 2, generator=torch.Generator().manual_seed(3)))
     sampler = SGNHT([theta], lr=0.3, num_data=1, noise=0.3)
-    scheduler = Cyclic(250).scheduler(sampler)
+    scheduler = Cyclic(250)(sampler)
     for _ in range(8 * 250):
         now = theta.detach()
         right = torch.sigmoid(5 * now[:, :1])  # posterior probability of the right mode

@@ -9,7 +9,7 @@ Number = float | Tensor
 
 
 class Kinetic(ABC):
-    """A separable, even K. Members, in this order: `velocity`, `slowed`, `curvature`, `energy`.
+    """A separable, even K. Members, in this order: `velocity`, `slowed`, `curvature`.
 
     Under exp(−K/T): E p K′(p) = T, and E m K′² = T E m K″ (integration by parts), which is what the
     thermostat holds.
@@ -27,25 +27,21 @@ class Kinetic(ABC):
     def curvature(self, p: Tensor, mass: Number) -> Number:
         """m K″(p)."""
 
-    @abstractmethod
-    def energy(self, p: Tensor, mass: Number) -> Tensor:
-        """K(p), elementwise."""
-
 
 class Gaussian(Kinetic):
     """K(p) = p² / 2m; w = 1."""
 
     def velocity(self, p: Tensor, mass: Number) -> Tensor:
+        """p / m."""
         return p / mass
 
     def slowed(self, rate: Number, p: Tensor, mass: Number) -> Number:
+        """The rate itself."""
         return rate
 
     def curvature(self, p: Tensor, mass: Number) -> Number:
+        """1."""
         return 1.0
-
-    def energy(self, p: Tensor, mass: Number) -> Tensor:
-        return p.square() / (2 * mass)
 
 
 class Hyperbolic(Kinetic):
@@ -58,12 +54,15 @@ class Hyperbolic(Kinetic):
         self.max_speed = max_speed
 
     def velocity(self, p: Tensor, mass: Number) -> Tensor:
+        """p / (m w)."""
         return p / (mass * self.stretch(p, mass))
 
     def slowed(self, rate: Number, p: Tensor, mass: Number) -> Tensor:
+        """rate / w."""
         return rate / self.stretch(p, mass)
 
     def curvature(self, p: Tensor, mass: Number) -> Tensor:
+        """w⁻³."""
         w = self.stretch(p, mass)
         return 1 / (w * w * w)
 
@@ -71,9 +70,6 @@ class Hyperbolic(Kinetic):
         """w(p)."""
         z = p / (mass * self.max_speed)
         return torch.sqrt(1 + z * z)
-
-    def energy(self, p: Tensor, mass: Number) -> Tensor:
-        return (mass * self.max_speed**2) * (self.stretch(p, mass) - 1)
 
 
 def kinetic(max_speed: Number | None) -> Kinetic:

@@ -1,11 +1,6 @@
-"""Step-size schedules of a sampler, and the steps at which its draws are kept.
-
-A schedule is a factor on the step size as a function of the number of steps taken. It is what
-`bf.fit(schedule=...)` takes, and what `.scheduler(sampler)` turns into one of torch's.
-"""
+"""The step-size schedule of a sampler, and the steps at which its draws are kept."""
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,35 +9,13 @@ from torch.optim.lr_scheduler import LambdaLR
 
 
 @dataclass(frozen=True)
-class Schedule(ABC):
-    """Members, in this order: `factor`."""
-
-    @abstractmethod
-    def factor(self, step: int) -> float:
-        """h_t / h₀ of the step that follows `step` earlier ones."""
-
-    def scheduler(self, optimizer: Optimizer) -> LambdaLR:
-        """As a torch scheduler, stepped once after every step of the sampler."""
-        return LambdaLR(optimizer, lambda step: self.factor(step))
-
-    def __call__(self, optimizer: Optimizer, num_steps: int) -> LambdaLR:
-        return self.scheduler(optimizer)
-
-
-@dataclass(frozen=True)
-class Constant(Schedule):
-    """h_t = h₀."""
-
-    def factor(self, step: int) -> float:
-        return 1.0
-
-
-@dataclass(frozen=True)
-class Cyclic(Schedule):
+class Cyclic:
     """h_t = h₀ ½ [1 + cos(π mod(t, n) / n)], n = cycle (paper 4, section 5, where the / n is missing).
 
     The thermostat lags behind a falling step size: draws at cycle ends are colder than the posterior
     unless `thermostat_rate` is large.
+
+    >>> bf.fit(model, loader, epochs=100, schedule=Cyclic(500))
     """
 
     cycle: int
@@ -51,39 +24,12 @@ class Cyclic(Schedule):
         _check("cycle", self.cycle)
 
     def factor(self, step: int) -> float:
+        """h_t / h₀ of the step that follows `step` earlier ones."""
         return 0.5 * (1 + math.cos(math.pi * (step % self.cycle) / self.cycle))
 
-
-@dataclass(frozen=True)
-class Warmup(Schedule):
-    """Rising linearly to h₀ over `steps` steps, then as `then` from its own start.
-
-    Before a `Cyclic` take whole cycles: the sample times count theirs from the first step.
-    """
-
-    steps: int
-    then: Schedule = Constant()
-
-    def __post_init__(self) -> None:
-        _check("steps", self.steps)
-
-    def factor(self, step: int) -> float:
-        return (step + 1) / self.steps if step < self.steps else self.then.factor(step - self.steps)
-
-
-@dataclass(frozen=True)
-class Polynomial(Schedule):
-    """h_t = h₀ (1 + t / offset)^−power; Welling and Teh ask for a power in (0.5, 1]."""
-
-    offset: float
-    power: float = 0.55
-
-    def __post_init__(self) -> None:
-        if not self.offset > 0 or not self.power >= 0:
-            raise ValueError(f"offset={self.offset!r} must be positive and power={self.power!r} not negative")
-
-    def factor(self, step: int) -> float:
-        return (1 + step / self.offset) ** -self.power
+    def __call__(self, optimizer: Optimizer, num_steps: int | None = None) -> LambdaLR:
+        """As a torch scheduler, stepped after every step of the sampler; the length of the run does not matter."""
+        return LambdaLR(optimizer, lambda step: self.factor(step))
 
 
 @dataclass(frozen=True)

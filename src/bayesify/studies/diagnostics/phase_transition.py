@@ -5,7 +5,7 @@ In a plain loop call `recorder.record(model, epoch)` after every epoch; `bf.fit(
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -23,7 +23,6 @@ from bayesify.studies.diagnostics.curvature import kappa
 from bayesify.studies.diagnostics.variance import log_alpha, variance_posterior
 
 LOG_KAPPA_0 = 1.5  # log₁₀ of the threshold of κ (Fig. 3)
-ZERO_KAPPA = -25.0  # log₁₀ κ shown for κ = 0
 EDGES = tuple(x / 4 for x in range(-100, 41))  # bins of log₁₀ κ: −25 … 10
 
 
@@ -161,18 +160,3 @@ def histogram(values: Tensor, edges: tuple[float, ...] = EDGES) -> list[int]:
     logs = values.flatten().double().log10().clamp(edges[0], math.nextafter(edges[-1], 0))
     counts = torch.histc(logs.float().cpu(), len(edges) - 1, edges[0], edges[-1])
     return [int(c) for c in counts.tolist()]
-
-
-def rows_to_table(rows: Iterable[Row]) -> list[Mapping[str, Any]]:
-    """Plain numbers of every epoch, one flat dictionary each."""
-    return [
-        {
-            "epoch": row.epoch,
-            "deterministic": row.deterministic,
-            "stochastic": row.stochastic,
-            "ensemble": row.ensemble,
-            **{f"log_alpha {n}": a for n, a in row.log_alpha.items()},
-            **{f"above {n}": c for n, c in row.num_above.items()},
-        }
-        for row in rows
-    ]
