@@ -11,13 +11,15 @@ from bayesify.batches import as_arguments, inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, check_whole
 from bayesify.engine.schedules import make_schedule
 from bayesify.methods import ThermostatMCMC
+from bayesify.methods.thermostat_mcmc import groups_of
 from bayesify.model import BayesianModule
+from bayesify.objectives import elbo
 from bayesify.posteriors import Chain, without_guards
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
 from bayesify.posteriors.chain.draw_store import Place
 from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.posteriors.members import reinitialize
-from bayesify.samplers import SAMPLERS, Sampler
+from bayesify.samplers import Sampler
 from bayesify.weights.observing.kept_tensors import copy_of
 
 
@@ -101,18 +103,10 @@ def _starts(net: nn.Module, num_chains: int, seed: int) -> dict[str, nn.Paramete
 def _sampler(model: BayesianModule, stacked: dict[str, nn.Parameter], lr: float, seed: int) -> Sampler:
     """The method's sampler over all chains: coordinates do not see each other, so one sampler serves them all."""
     method, chain = model.method, model.posterior
-    assert isinstance(method, ThermostatMCMC) and isinstance(chain, Chain) and model.num_data is not None
+    assert isinstance(method, ThermostatMCMC) and isinstance(chain, Chain)
+    random = {id(p) for name, p in stacked.items() if name in chain.slots}
     shared = [p for p in model.likelihood.parameters() if p.requires_grad]
-    groups: list[dict[str, Any]] = [
-        {"params": [p for name, p in stacked.items() if name in chain.slots]},
-        {
-            "params": [p for name, p in stacked.items() if name not in chain.slots] + shared,
-            "temperature": 0.0,
-        },
-    ]
-    settings = method.settings(lr, model.num_data)
-    used = [group for group in groups if group["params"]]
-    return SAMPLERS[method.sampler](used, lr=lr, num_data=model.num_data, seed=seed, **settings)
+    return method.sampler_of(model, groups_of([*stacked.values(), *shared], random), lr, seed)
 
 
 def _losses(model: BayesianModule, stacked: dict[str, nn.Parameter], batch: Any) -> Tensor:
@@ -120,13 +114,14 @@ def _losses(model: BayesianModule, stacked: dict[str, nn.Parameter], batch: Any)
     args, kwargs = as_arguments(inputs_of(batch), {})
     target = target_of(batch)
     chain = model.posterior
-    assert isinstance(chain, Chain) and model.num_data is not None
-    scale = model.kl_weight / model.num_data
+    num_data = model.num_data
+    assert isinstance(chain, Chain) and num_data is not None
 
     def loss(weights: dict[str, Tensor]) -> Tensor:
         output = model.pick(functional_call(model.net, weights, args, dict(kwargs)))
-        nll = model.likelihood.nll(output, target, None, values=False)
-        return nll + scale * chain.energy({name: weights[name] for name in chain.slots})
+        nll = model.method.nll(model.likelihood, output, target, None, values=False)
+        energy = chain.energy({name: weights[name] for name in chain.slots})
+        return elbo(nll, energy, num_data, model.kl_weight).total
 
     return vmap(loss, randomness="different")(dict(stacked))
 

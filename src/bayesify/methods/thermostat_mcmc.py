@@ -1,11 +1,12 @@
 """Stochastic-gradient MCMC: the optimiser is a sampler, the posterior a chain of its draws."""
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bayesify.checks import check_not_negative, check_whole
 from bayesify.methods.base import Method
@@ -14,30 +15,26 @@ from bayesify.posteriors.chain.chain import KEEPS, Chain, Due
 from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.priors import Prior, prior
 from bayesify.samplers import SAMPLERS, Sampler
-from bayesify.samplers.base import check_number
 from bayesify.samplers.schedules import Cyclic, EvenTimes, SampleTimes
 from bayesify.weights import Selection, where
 from bayesify.weights.slots import is_sharded
 from bayesify.weights.where import Where
 
-SGD_RATE = 0.0045  # paper 4 on CIFAR-10: h = 1e-3 and m = 11.1 for 50,000 examples
-MASS_PER_EXAMPLE = 1e-6 / SGD_RATE
-PSGLD_STEP = 0.01  # h P λ of a full batch at curvature 1 per example: the variance is 5 % too large
-WITHOUT_MOMENTUM = ("sgld", "psgld")
-OF_MOMENTUM = ("mass", "noise", "max_speed", "thermostat_rate", "integrator")
-RATE = 1e-3  # κ h²: the thermostat follows within some hundred steps
+#: fields that are handed on to a sampler with a setting of that name
+HANDED_ON = ("mass", "noise", "max_speed", "thermostat_rate", "temperature", "integrator")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
 class ThermostatMCMC(Method):
-    """Draws from the posterior by a sampler: "atmc", "sgnht", "sghmc", "sgld" or "psgld".
+    """Draws from the posterior by a sampler: "atmc", "sgnht", "sghmc", "sgld", "psgld", or a name of one's own in
+    `bf.samplers.SAMPLERS`.
 
     `model.optimizer(lr)` is the sampler, with step size h = lr. With momentum the step of the mean loss is
     like that of SGD with learning rate h² num_data / mass and momentum 0.9. For "sgld" it is lr · num_data.
     Without lr: 1e-3; 0.0045 / num_data for "sgld", which is as large a step; 0.01 / num_data^1.5 for "psgld".
     These two have no thermostat: steps that are too large, and noisy gradients, make the draws too wide.
-    `bf.diagnostics.suggest` gives a mass, or for these two a step size, for the network at hand.
+    `bf.diagnostics.suggest` gives a mass, or for samplers without one a step size, for the network at hand.
 
     mass:            None: 2.2e-4 · num_data, so that lr = 1e-3 is like SGD at 0.0045 (paper 4's CIFAR-10 setting)
     noise:           friction and noise D; None: −log(0.9) / lr
@@ -45,6 +42,8 @@ class ThermostatMCMC(Method):
     thermostat_rate: κ; None: 0.001 / lr², so that the thermostat follows within some hundred steps (the paper's
                      1 takes 1000 times as long at lr = 1e-3)
     temperature:     1 is Bayes, less a cold posterior
+    integrator:      "fused" or "strang", of the samplers with momentum
+    settings:        what a sampler takes beside these, by name, e.g. {"decay": 0.99} of "psgld"
     burn_in:         steps before the first draw; below 1 a share of the run
     num_kept:        draws to keep, evenly over the rest of the run, where `every` and `cycle` are left out
     every:           steps between draws; with `cycle` counted back from the end of each
@@ -81,6 +80,7 @@ class ThermostatMCMC(Method):
     part: float = 1.0
     keep: str = "draws"
     draw_dtype: str | None = None
+    settings: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         lookup(SAMPLERS, self.sampler, "sampler")
@@ -97,26 +97,28 @@ class ThermostatMCMC(Method):
         self.sample_times(1000)
 
     def _check_settings(self) -> None:
-        """Settings are numbers in their range; those that the sampler lacks are named."""
-        missing = OF_MOMENTUM if self.sampler in WITHOUT_MOMENTUM else ()
-        for name in missing or ("thermostat_rate",) * (self.sampler == "sghmc"):
-            if getattr(self, name) != getattr(type(self), name):
+        """Settings that the sampler lacks are named; the others it checks itself, with a weight to throw away."""
+        kind = SAMPLERS[self.sampler]
+        declared = kind.settings(1e-3, 1)
+        for name in HANDED_ON:
+            if name not in declared and getattr(self, name) != getattr(type(self), name):
                 warnings.warn(
                     f"{name}={getattr(self, name)!r} changes nothing: sampler={self.sampler!r} has no such setting",
                     stacklevel=4,
                 )
-        check_number("temperature", self.temperature)
-        for name in ("mass", "noise", "max_speed", "thermostat_rate"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), above=name in ("mass", "max_speed"))
-        lookup(SAMPLERS["atmc"].orders, self.integrator, "integrator")  # type: ignore[attr-defined]
+        own = declared.keys() - set(HANDED_ON)
+        for name in self.settings or {}:
+            lookup(dict.fromkeys(own), name, f"sampler={self.sampler!r}: setting")
+        kind([torch.zeros(1, device="cpu")], lr=1e-3, num_data=1, **self.sampler_settings(1e-3, 1))
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Chain:
+        """A chain without draws yet."""
         assert not isinstance(self.prior, str)
         dtype = None if self.draw_dtype is None else DTYPES[self.draw_dtype]
         return Chain(net, selection, self.prior, self.due, self.keep, dtype)
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer, model: Any) -> None:
+        """It must be a sampler of the model's posterior."""
         if not isinstance(optimizer, Sampler):
             raise ValueError(
                 f"optimizer={type(optimizer).__name__} finds a point and does not draw from the posterior: leave "
@@ -131,14 +133,13 @@ class ThermostatMCMC(Method):
             )
 
     def default_lr(self, model: Any) -> float:
-        if self.sampler not in WITHOUT_MOMENTUM or model.num_data is None:
+        """The sampler's own."""
+        if model.num_data is None:
             return super().default_lr(model)
-        if self.sampler == "sgld":
-            return SGD_RATE / model.num_data
-        members = len(model.posterior.nets(model.net))  # psgld sees the gradient of the mean over them
-        return PSGLD_STEP / (members * model.num_data**1.5)
+        return SAMPLERS[self.sampler].default_lr(model.num_data, len(model.posterior.nets(model.net)))
 
     def default_schedule(self) -> Cyclic | None:
+        """A falling cosine in every cycle."""
         return None if self.cycle is None else Cyclic(self.cycle)
 
     def optimizer(self, model: Any, lr: float = 1e-3, **options: Any) -> Sampler:
@@ -146,22 +147,26 @@ class ThermostatMCMC(Method):
         the global generator, and the same on all ranks); other options are the sampler's."""
         if is_sharded(model):
             raise RuntimeError("the samplers do not take sharded parameters (FSDP2): use strategy='ddp'")
+        num_steps, seed = options.pop("num_steps", None), options.pop("seed", None)
+        if seed is None:
+            seed = shared_generator(next(model.parameters()).device).initial_seed()
+        made = self.sampler_of(model, self.groups(model), lr, seed, **options)
+        model.posterior.begin(made, num_steps)
+        return made
+
+    def sampler_of(
+        self, model: Any, groups: list[dict[str, Any]], lr: float, seed: int, **options: Any
+    ) -> Sampler:
+        """The sampler over `groups` of parameters, for the data of `model`."""
         if model.num_data is None:
             raise ValueError(
                 "num_data is missing: it scales the mean loss to the posterior. "
                 "Give bayesify(..., num_data=len(train_set))"
             )
-        num_steps, seed = options.pop("num_steps", None), options.pop("seed", None)
-        members = len(model.posterior.nets(model.net))  # the loss is the mean over them
-        made = SAMPLERS[self.sampler](
-            self.groups(model),
-            lr=lr,
-            num_data=members * int(model.num_data),
-            seed=shared_generator(next(model.parameters()).device).initial_seed() if seed is None else seed,
-            **{**self.settings(lr, int(model.num_data)), **options},
-        )
-        model.posterior.begin(made, num_steps)
-        return made
+        num_data, members = int(model.num_data), len(model.posterior.nets(model.net))
+        settings = {**self.sampler_settings(lr, num_data), **options}
+        # the loss is the mean over the members
+        return SAMPLERS[self.sampler](groups, lr=lr, num_data=members * num_data, seed=seed, **settings)
 
     def due(self, num_steps: int | None) -> Due | None:
         """When to keep draws in a run of `num_steps` steps; None where that cannot be said."""
@@ -169,6 +174,7 @@ class ThermostatMCMC(Method):
         return None if times is None else times.due
 
     def sample_times(self, num_steps: int | None) -> SampleTimes | EvenTimes | None:
+        """When to keep draws in a run of `num_steps` steps."""
         share, evenly = 0 < self.burn_in < 1, self.every is None and self.cycle is None
         if num_steps is None:
             return (
@@ -179,28 +185,31 @@ class ThermostatMCMC(Method):
             return EvenTimes(burn_in, num_steps - burn_in, self.num_kept)
         return SampleTimes(burn_in, self.every, self.cycle, self.part)
 
-    def settings(self, lr: float, num_data: int) -> dict[str, Any]:
-        settings: dict[str, Any] = {"temperature": self.temperature}
-        if self.sampler in WITHOUT_MOMENTUM:
-            return settings
-        mass = MASS_PER_EXAMPLE * num_data if self.mass is None else self.mass
-        settings |= {"mass": mass, "noise": self.noise, "max_speed": self.max_speed}
-        settings["integrator"] = self.integrator
-        if self.sampler != "sghmc":
-            settings["thermostat_rate"] = (
-                RATE / lr**2 if self.thermostat_rate is None else self.thermostat_rate
-            )
-        return settings
+    def has(self, setting: str) -> bool:
+        """Does the sampler have this setting?"""
+        return setting in SAMPLERS[self.sampler].settings(1e-3, 1)
+
+    def sampler_settings(self, lr: float, num_data: int) -> dict[str, Any]:
+        """The sampler's settings for this step and number of examples: its own defaults, and what was given here."""
+        declared = SAMPLERS[self.sampler].settings(lr, num_data)
+        given = {name: getattr(self, name) for name in HANDED_ON if name in declared}
+        given = {name: value for name, value in given.items() if value is not None}
+        return declared | given | (self.settings or {})
 
     def groups(self, model: Any) -> list[dict[str, Any]]:
-        """The random parameters, and those that only train, at temperature 0."""
+        """The parameters of `model` that train, as groups of its sampler."""
         random = {id(slot.get()) for part in model.posterior.modules() for slot in _first_slots(part)}
-        trained = [p for p in model.parameters() if p.requires_grad]
-        groups: list[dict[str, Any]] = [
-            {"params": [p for p in trained if id(p) in random]},
-            {"params": [p for p in trained if id(p) not in random], "temperature": 0.0},
-        ]
-        return [group for group in groups if group["params"]]
+        return groups_of((p for p in model.parameters() if p.requires_grad), random)
+
+
+def groups_of(parameters: Iterable[Tensor], random: set[int]) -> list[dict[str, Any]]:
+    """The parameters whose ids are in `random`, and those that only train, at temperature 0."""
+    parameters = [*parameters]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if id(p) in random]},
+        {"params": [p for p in parameters if id(p) not in random], "temperature": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def _first_slots(part: nn.Module) -> list[Any]:

@@ -27,7 +27,7 @@ class ATMC(MomentumSampler):
 
     orders: ClassVar = {"fused": "PAD", "strang": "BADODA"}
     states = ("momentum", "thermostat")
-    adaptive = True
+    kernel = "adaptive"
 
     @staticmethod
     def injected(thermostat: Tensor | None, noise: Number) -> Number:

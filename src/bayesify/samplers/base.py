@@ -1,29 +1,41 @@
 """The face of every sampler: a torch optimiser whose steps draw from the posterior."""
 
+import inspect
 import math
-import warnings
 from abc import ABC, abstractmethod
 from numbers import Real
 from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
-from torch.optim import Optimizer
 
 from bayesify.samplers.bucket import Bucket, Piece, same_kind
+from bayesify.samplers.resumable import Resumable
 
 Group = dict[str, Any]
 States = dict[str, Tensor]
+SGD_RATE = 0.0045  # paper 4 on CIFAR-10: h = 1e-3 and m = 11.1 for 50,000 examples
+#: arguments that say how a step is computed, not what it draws
+TECHNICAL = ("seed", "compile", "fused", "capturable")
 
 
-class Sampler(Optimizer, ABC):
+class Sampler(Resumable, ABC):
     """Gradients are of the mean loss per example, −log posterior / num_data; `num_data` scales them back.
 
     The noise comes from the sampler's own generators, one per device, seeded with `seed`: equal on all
     ranks of a DDP group, and stored in `state_dict` so that a resumed chain draws the same numbers.
     Settings may differ between parameter groups; a group at temperature 0 is optimised, not sampled.
 
-    Members, in this order: `states`, `update`, `check`, `fill`.
+    A sampler's settings are the arguments of its `__init__` that have defaults: `bf.ThermostatMCMC` hands over those
+    that it finds there. `check` holds their ranges, the docstring of the class says what they mean.
+
+    Members, in this order: `states`, `settings`, `default_lr`, `preconditioner`, `check`, `fill`, `update`; all but
+    `update` may be left out.
+
+    lr:          step size h
+    num_data:    examples that the mean loss is a mean of
+    temperature: 1 is Bayes, less a cold posterior, 0 optimisation
+    seed:        of the noise
     """
 
     #: names of the states of every coordinate
@@ -31,26 +43,39 @@ class Sampler(Optimizer, ABC):
     #: steps may be captured in a CUDA graph
     capturable: bool = False
 
-    def __init__(self, params: Any, num_data: int, seed: int, compile: bool = False, **defaults: Any) -> None:
-        if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data < 1:
-            raise ValueError(f"num_data={num_data!r} must be a positive whole number")
-        self.num_data = num_data
-        self.seed = seed
-        self.compile = compile
-        self.steps = 0
-        self.generators: dict[str, Generator] = {}
-        self.buckets: dict[tuple[int, ...], Bucket] = {}
-        self.counters: dict[str, Tensor] = {}  # `steps` on the devices, which a replayed graph moves on
+    def __init__(
+        self,
+        params: Any,
+        num_data: int,
+        seed: int = 0,
+        *,
+        lr: float,
+        temperature: float = 1.0,
+        **settings: Any,
+    ) -> None:
         self.found_inf: Tensor | None = None  # set to skip a step on the device itself, as GradScaler does
         self.grad_scale: Tensor | None = None
-        super().__init__(params, defaults)
+        super().__init__(params, num_data, seed, {"lr": lr, "temperature": temperature, **settings})
 
-    @abstractmethod
-    def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
-        """Advance the states of some coordinates by one step, in place; returns the move of the parameters.
+    @classmethod
+    def settings(cls, lr: float, num_data: int) -> dict[str, Any]:
+        """The settings it takes, with what they are where none is given, at a step of `lr` on `num_data` examples."""
+        arguments = inspect.signature(cls).parameters.values()
+        return {a.name: a.default for a in arguments if a.default is not a.empty and a.name not in TECHNICAL}
 
-        gradient: of U, summed over the data set, to be used up; noise: N(0, 1), None at temperature 0.
+    @classmethod
+    def default_lr(cls, num_data: int, num_members: int = 1) -> float:
+        """The step where none is given; here that of a Langevin step as large as one of SGD at 0.0045.
+
+        num_members: networks that the loss is a mean over; the sampler's own num_data is num_members · num_data
         """
+        return SGD_RATE / num_data
+
+    @classmethod
+    def preconditioner(cls, curvature: float, batch: int) -> float:
+        """P in θ ← θ − h P G + √(2 h P T) η, of a sampler without mass, for batches of `batch` examples where the mean
+        loss has this curvature."""
+        return 1.0
 
     def check(self, group: Group) -> None:
         """Raise for settings of a group that cannot be right."""
@@ -60,7 +85,15 @@ class Sampler(Optimizer, ABC):
     def fill(self, group: Group) -> None:
         """Settings left at None get their values, which then stay while the step size changes."""
 
+    @abstractmethod
+    def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
+        """Advance the states of some coordinates by one step, in place; returns the move of the parameters.
+
+        gradient: of U, summed over the data set, to be used up; noise: N(0, 1), None at temperature 0.
+        """
+
     def add_param_group(self, param_group: Group) -> None:
+        """As torch's; the group's settings are checked and filled."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         self.check(group)
@@ -167,80 +200,6 @@ class Sampler(Optimizer, ABC):
                     view.copy_(self.state[p][name])
                 self.state[p][name] = view
         return bucket
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Of a copy: everything but hooks and buckets, which it makes again."""
-        mine = {
-            key: value for key, value in self.__dict__.items() if not key.startswith("_") and key != "buckets"
-        }
-        return {**mine, "generators": {key: g.get_state() for key, g in self.generators.items()}}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({**state, "buckets": {}})
-        if "generators" in state:  # torch's load_state_dict comes here too, with states and groups only
-            self._restore(state["generators"])
-
-    def state_dict(self) -> dict[str, Any]:
-        """A copy of everything the chain needs to go on: it does not change with the sampler."""
-        self.steps = max([int(counter) for counter in self.counters.values()], default=self.steps)
-        stored = super().state_dict()
-        states = {i: {k: t.clone() for k, t in entry.items()} for i, entry in stored["state"].items()}
-        generators = {key: generator.get_state() for key, generator in self.generators.items()}
-        facts = {"seed": self.seed, "steps": self.steps, "num_data": self.num_data}
-        return {**stored, "state": states, "generators": generators, "sampler": type(self).__name__, **facts}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's, but states keep their precision (torch would cast them to the parameter's dtype)."""
-        stored = dict(state_dict)
-        states, generators = stored.pop("state"), stored.pop("generators", {})
-        facts = {name: stored.pop(name, getattr(self, name)) for name in ("seed", "steps", "num_data")}
-        mine = type(self).__name__
-        sampler = stored.pop("sampler", mine)
-        if sampler != mine:
-            raise ValueError(
-                f"the stored chain was drawn by {sampler}, this sampler is {mine}: go on with {sampler}, or start a "
-                f"new chain"
-            )
-        if facts["num_data"] != self.num_data:
-            raise ValueError(
-                f"the stored chain has num_data={facts['num_data']}, this sampler {self.num_data}: "
-                f"another data set is another posterior; start a new chain"
-            )
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        self._compare(parameters, states)
-        super().load_state_dict({**stored, "state": {}})
-        self.buckets = {}
-        for index, entry in states.items():
-            p = parameters[index]
-            dtype = torch.promote_types(p.dtype, torch.float32)
-            self.state[p] = {k: t.to(p.device, dtype, copy=True) for k, t in entry.items()}
-        self.seed, self.steps = facts["seed"], facts["steps"]
-        self.counters = {}
-        self._restore(generators)
-
-    def _restore(self, generators: dict[str, Tensor]) -> None:
-        self.generators = {}
-        for key, state in generators.items():
-            try:
-                self.generators[key] = Generator(torch.device(key))
-            except RuntimeError:
-                warnings.warn(
-                    f"the stored chain drew its noise on {key}, which is not here: it goes on with other noise",
-                    stacklevel=3,
-                )
-                continue
-            self.generators[key].set_state(state.cpu())
-
-    @staticmethod
-    def _compare(parameters: list[Tensor], states: dict[int, dict[str, Tensor]]) -> None:
-        for index, entry in states.items():
-            for name, value in entry.items():
-                if index >= len(parameters) or value.shape != parameters[index].shape:
-                    mine = tuple(parameters[index].shape) if index < len(parameters) else "not there"
-                    raise ValueError(
-                        f"the stored {name} of parameter {index} is {tuple(value.shape)}, "
-                        f"the parameter is {mine}: this state belongs to another network"
-                    )
 
 
 def check_number(name: str, value: Any, above: bool = False) -> None:

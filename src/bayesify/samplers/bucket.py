@@ -71,6 +71,7 @@ class Piece:
 
     @property
     def numel(self) -> int:
+        """How many coordinates."""
         return self.part.stop - self.part.start
 
     def states(self) -> dict[str, Tensor]:

@@ -101,7 +101,7 @@ def fused_step(
             0.0 if c is None else 1 / (group["mass"] * c),
             float(sampler.num_data),
             thermostated=thermostat is not None,
-            adaptive=sampler.adaptive,
+            adaptive=sampler.kernel == "adaptive",
             hyperbolic=c is not None,
             noisy=group["temperature"] > 0,
             given=noise is not None,

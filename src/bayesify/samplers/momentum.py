@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 
 from bayesify.names import lookup
-from bayesify.samplers.base import Group, Sampler, States, check_number
+from bayesify.samplers.base import SGD_RATE, Group, Sampler, States, check_number
 from bayesify.samplers.bucket import Bucket
 from bayesify.samplers.fused import available, fused_step
 from bayesify.samplers.kinetic import Number, kinetic
 from bayesify.samplers.splitting import Phase, advance
 
 DECAY = 0.9  # of the momentum in a full step, where `noise` is left out (paper 4, section 5)
+MASS_PER_EXAMPLE = 1e-6 / SGD_RATE  # lr = 1e-3 is then like SGD at that rate
+RATE = 1e-3  # κ h²: the thermostat follows within some hundred steps
 SETTINGS = ("lr", "mass", "temperature", "thermostat_rate", "noise", "max_speed")
 
 
@@ -31,12 +33,20 @@ class MomentumSampler(Sampler):
     capturable: steps may be captured in a CUDA graph, after a first one outside of it. Settings are then constants of
                 the graph, but for an lr that is a tensor on the device. Replays pass by the hooks of the optimiser:
                 call `model.posterior.after_step()` after each, or every stored draw takes the place of the last
+
+    Members, in this order: `orders`, `states`, `kernel`, `injected`.
     """
 
     #: the operators of one step, from left to right, see `splitting`; an own order for every integrator
     orders: ClassVar[dict[str, str]]
-    #: how α follows ξ, for the kernel: "constant" or "adaptive"
-    adaptive: ClassVar[bool] = False
+    #: which α(ξ) of the Triton kernel is `injected`: "constant" or "adaptive"; None: the kernel has no such step
+    kernel: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Another order or α than its parent's is not in the parent's kernel."""
+        super().__init_subclass__(**options)
+        if {"orders", "injected"} & vars(cls).keys() and "kernel" not in vars(cls):
+            cls.kernel = None
 
     def __init__(
         self,
@@ -54,12 +64,16 @@ class MomentumSampler(Sampler):
         fused: bool | None = None,
         capturable: bool = False,
     ) -> None:
+        if "thermostat" not in self.states and thermostat_rate != 1.0:
+            raise ValueError(
+                f"{type(self).__name__} has no thermostat: leave thermostat_rate out, or take SGNHT or ATMC"
+            )
         self.order = lookup(self.orders, integrator, "integrator")
         self.integrator = integrator
         self.fused = fused
-        settings = {"lr": lr, "mass": mass, "noise": noise, "max_speed": max_speed}
-        rates = {"thermostat_rate": thermostat_rate, "temperature": temperature}
-        super().__init__(params, num_data, seed, compile, **settings, **rates)
+        self.compile = compile
+        settings = {"mass": mass, "noise": noise, "max_speed": max_speed, "thermostat_rate": thermostat_rate}
+        super().__init__(params, num_data, seed, lr=lr, temperature=temperature, **settings)
         self.capturable = capturable
         self._prepare()
 
@@ -72,12 +86,27 @@ class MomentumSampler(Sampler):
         if self._kernel(self.param_groups[0]["params"]):
             self._step_supports_amp_scaling = True  # a step with `found_inf` set does nothing
 
+    @classmethod
+    def settings(cls, lr: float, num_data: int) -> dict[str, Any]:
+        """m = 2.2e-4 · num_data and κ = 0.001 / lr²; no κ without a thermostat."""
+        check_number("lr", lr, above=True)
+        known = super().settings(lr, num_data) | {"mass": MASS_PER_EXAMPLE * num_data}
+        if "thermostat" in cls.states:
+            return known | {"thermostat_rate": RATE / lr**2}
+        return {name: value for name, value in known.items() if name != "thermostat_rate"}
+
+    @classmethod
+    def default_lr(cls, num_data: int, num_members: int = 1) -> float:
+        """1e-3: only h²/m matters, and the mass grows with the data."""
+        return 1e-3
+
     @staticmethod
     @abstractmethod
     def injected(thermostat: Tensor | None, noise: Number) -> Number:
         """α(ξ), the rate of the injected noise."""
 
     def check(self, group: Group) -> None:
+        """mass and max_speed above 0, noise and thermostat_rate not below."""
         super().check(group)
         check_number("mass", group["mass"], above=True)
         check_number("thermostat_rate", group["thermostat_rate"])
@@ -86,12 +115,14 @@ class MomentumSampler(Sampler):
                 check_number(name, group[name], above=name == "max_speed")
 
     def fill(self, group: Group) -> None:
+        """D = −log(0.9) / lr where it is left out."""
         if group["noise"] is None:
             if group["lr"] == 0:
                 raise ValueError("noise=None takes its value from lr, which is 0: give noise")
             group["noise"] = -math.log(DECAY) / float(group["lr"])
 
     def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
+        """The operators of the order, from left to right."""
         settings = [group[name] for name in SETTINGS]
         if self.compile:  # numbers would be compiled in, and every new step size anew
             settings = [None if v is None else torch.tensor(v, dtype=torch.float64) for v in settings]
@@ -99,6 +130,7 @@ class MomentumSampler(Sampler):
         return self._function(self.injected, self.order, settings, p, xi, gradient, noise)
 
     def advance(self, bucket: Bucket, group: Group, noise: list[Tensor] | None) -> None:
+        """One step of one bucket, by the kernel where it can."""
         if not self._kernel(bucket.parameters):
             super().advance(bucket, group, noise)
             return
@@ -106,11 +138,13 @@ class MomentumSampler(Sampler):
 
     def _kernel(self, parameters: list[Tensor]) -> bool:
         """Does the one kernel serve these parameters?"""
-        can = self.integrator == "fused" and not self.compile and available(parameters)
+        mine = self.kernel is not None and self.integrator == "fused" and not self.compile
+        can = mine and available(parameters)
         for name in ("fused", "capturable"):
             if getattr(self, name) and not can:
                 raise ValueError(
-                    f"{name}=True needs float32 parameters on CUDA, triton, integrator='fused' and compile=False"
+                    f"{name}=True needs float32 parameters on CUDA, triton, integrator='fused', compile=False and a "
+                    f"sampler that the kernel knows (SGHMC, SGNHT, ATMC)"
                 )
         return can and self.fused is not False
 

@@ -1,6 +1,6 @@
 """Stochastic-gradient Hamiltonian Monte Carlo."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -18,11 +18,7 @@ class SGHMC(MomentumSampler):
 
     orders: ClassVar = {"fused": "PA", "strang": "BAOA"}
     states = ("momentum",)
-
-    def __init__(self, params: Any, lr: float, num_data: int, **settings: Any) -> None:
-        if settings.get("thermostat_rate", 1.0) != 1.0:
-            raise ValueError("SGHMC has no thermostat: leave thermostat_rate out, or take SGNHT or ATMC")
-        super().__init__(params, lr, num_data, **settings)
+    kernel = "constant"
 
     @staticmethod
     def injected(thermostat: Tensor | None, noise: Number) -> Number:

@@ -23,6 +23,7 @@ class SGLD(Sampler):
         super().__init__(params, num_data, seed, lr=lr, temperature=temperature)
 
     def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
+        """θ ← θ − h G + √(2 h T) η."""
         h, temperature = group["lr"], group["temperature"]
         move = gradient.mul_(-h)
         return move if noise is None else move.add_(noise, alpha=(2 * h * temperature) ** 0.5)

@@ -18,6 +18,7 @@ class SGNHT(MomentumSampler):
 
     orders: ClassVar = {"fused": "PAD", "strang": "BADODA"}
     states = ("momentum", "thermostat")
+    kernel = "constant"
 
     @staticmethod
     def injected(thermostat: Tensor | None, noise: Number) -> Number:

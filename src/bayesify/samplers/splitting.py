@@ -46,26 +46,31 @@ class Phase:
 
 
 def drift(z: Phase, h: Number) -> None:
+    """A: θ ← θ + h K′(p)."""
     z.moves.append(z.kinetic.velocity(z.momentum, z.mass).mul_(h))
 
 
 def kick(z: Phase, h: Number) -> None:
+    """B: p ← p − h G."""
     z.momentum.sub_(h * z.gradient)
 
 
 def friction(z: Phase, h: Number) -> None:
+    """O: p ← e^{−bh} p + noise."""
     alpha, loss, mean = _decay(z, h)
     z.momentum.addcmul_(loss, z.momentum)
     _inject(z, h, alpha, loss, mean)
 
 
 def momentum(z: Phase, h: Number) -> None:
+    """P: p ← e^{−bh} p − (1 − e^{−bh})/b G + noise, B and O solved together."""
     alpha, loss, mean = _decay(z, h)
     z.momentum.addcmul_(loss, z.momentum).sub_((mean * z.gradient).mul_(h))
     _inject(z, h, alpha, loss, mean)
 
 
 def thermostat(z: Phase, h: Number) -> None:
+    """D: ξ ← ξ + κ h (m K′² − T m K″)."""
     if z.thermostat is None or z.noise is None:  # at temperature 0 there is none to hold
         return
     held = z.temperature * z.kinetic.curvature(z.momentum, z.mass)

@@ -78,6 +78,7 @@ class _Batch:
         self.weight: Tensor = net.get_parameter(name)
 
     def diagonal(self, way: str) -> Tensor:
+        """∂²L/∂W² of every entry of the weight, by this way."""
         closed = (
             closed_form_of(self.net, self.name, self.model.likelihood.name) if way != "hutchinson" else None
         )
@@ -89,6 +90,7 @@ class _Batch:
         return self._exact(self.weight) if way == "exact" else self._probed(self.weight)
 
     def loss(self) -> Tensor:
+        """L, summed over the batch."""
         args, kwargs = as_arguments(self.x, {})
         output = self.model.pick(self.net(*args, **kwargs))
         return self.model.likelihood.nll(output, self.y, values=False) * len(self.y)
@@ -152,6 +154,3 @@ class _Batch:
             return torch.zeros_like(at)
         (product,) = torch.autograd.grad(gradient, at, probe, retain_graph=True, allow_unused=True)
         return torch.zeros_like(at) if product is None else product.detach()
-
-
-__all__ = ["WAYS", "kappa"]

@@ -35,6 +35,7 @@ class Losses:
             self.pending = []
 
     def close(self) -> None:
+        """Hear no more."""
         if self.handle is not None:
             self.handle.remove()
 

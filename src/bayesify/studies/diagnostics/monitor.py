@@ -48,8 +48,9 @@ class Monitor:
         thermostat                    E ξ against h Var G / 2m
         loss                          over how many steps it is correlated
 
-    Averages are over the coordinates of a parameter and over steps. Var G is half the mean square of the
-    difference of two successive gradients. It keeps four copies of the weights.
+    The kinetic temperature is of samplers with a state "momentum" and a mass, the thermostat of those with a state
+    "thermostat" too. Averages are over the coordinates of a parameter and over steps. Var G is half the mean square of
+    the difference of two successive gradients. It keeps four copies of the weights.
 
     sampler: of bayesify.samplers
     model:   whose parameters they are, for the names; of a Bayesian module also the loss that it returns
@@ -112,12 +113,12 @@ class Monitor:
         if series.before is not None:
             variance = (gradient - series.before).square().mean().item() / 2
             series.gradient_noise.append(float(group["lr"]) * variance)
-        if "momentum" in state:
-            momentum, mass = state["momentum"], group["mass"]
-            speed = kinetic(group["max_speed"]).velocity(momentum, mass)
+        if "momentum" in state and "mass" in group:
+            momentum = state["momentum"]
+            speed = kinetic(group.get("max_speed")).velocity(momentum, group["mass"])
             series.kinetic.append((momentum * speed).mean().item())
-        if "thermostat" in state:
-            series.thermostat.append(state["thermostat"].mean().item())
+            if {"thermostat_rate", "noise"} <= group.keys() and "thermostat" in state:
+                series.thermostat.append(state["thermostat"].mean().item())
 
     def rows(self) -> list[Row]:
         """One row for every parameter that was sampled; the first quarter of the looks is left out of the means."""

@@ -11,7 +11,6 @@ from torch import Tensor
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteLossError
 from bayesify.methods import ThermostatMCMC
-from bayesify.methods.thermostat_mcmc import WITHOUT_MOMENTUM
 from bayesify.samplers import ATMC
 from bayesify.studies.diagnostics.tuning import DECAY, Suggestion, any_lr, suggest
 
@@ -33,14 +32,15 @@ def tune(
                          temperature gives, a largest speed is suggested: 3.3 times that, as in paper 4
 
     The larger of the two masses is taken. `lr` is free, because only h²/m matters (see `suggest`).
-    Run it where the chain will be: after a few epochs of training.
+    Run it where the chain will be: after a few epochs of training. ATMC runs whatever the model's own sampler is:
+    curvature and gradient noise are the network's, and a mass serves every sampler that has one.
 
     >>> tuned = bf.diagnostics.tune(model, train_loader, lr=1e-3)
     >>> print(tuned)
     """
     if not isinstance(model.method, ThermostatMCMC):
         raise TypeError(f"{model.method.name} is no sampling method: use bf.ThermostatMCMC()")
-    if model.method.sampler in WITHOUT_MOMENTUM:
+    if not model.method.has("mass"):
         raise ValueError(
             f"tune() finds a mass, and sampler={model.method.sampler!r} has none: its step size is what "
             f"bf.diagnostics.suggest(model, x, y) gives"
@@ -88,6 +88,7 @@ class _Run:
         self.losses: list[float] = []
 
     def step(self, index: int, x: Any, y: Tensor) -> None:
+        """One step, and what it showed."""
         self.sampler.zero_grad()
         try:
             loss = self.model.loss(x, y).total

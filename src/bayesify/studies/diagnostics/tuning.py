@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bayesify.batches import beside
 from bayesify.methods import ThermostatMCMC
-from bayesify.methods.thermostat_mcmc import WITHOUT_MOMENTUM
+from bayesify.samplers import SAMPLERS
 from bayesify.samplers.base import check_number
 
 STABLE = 0.3  # √(λ/m) h above it is read by the thermostat as gradient noise
@@ -38,7 +38,7 @@ class Suggestion:
 def suggest(
     model: Any, x: Any, y: Tensor, lr: float = 1e-3, iterations: int = 20, seed: int = 0
 ) -> Suggestion:
-    """Settings for a step of `lr`, from one batch; for "sgld" and "psgld", which have no mass, the step size itself.
+    """Settings for a step of `lr`, from one batch; for a sampler without a mass, as SGLD, the step size itself.
 
     The largest curvature λ̄ of the mean loss is found by power iteration (two backward passes each). U = num_data ·
     loss has λ = num_data λ̄, and √(λ/m) h ≤ 0.3 gives the smallest mass that is safe.
@@ -49,14 +49,16 @@ def suggest(
 
     SGLD with k = h λ and batches of b draws a variance that is too large by k/2 (its step) and k/2 · (num_data/b − 1)
     (gradient noise, by a model that is right: the gradients of examples then have variance λ̄). `lr` is what makes this
-    5 % for batches as large as that given. pSGLD has k = h P λ, where P = √(b / λ̄).
+    5 % for batches as large as that given. With a preconditioner P it is k = h P λ; pSGLD has P = √(b / λ̄).
+
+    >>> print(bf.diagnostics.suggest(model, x, y, lr=1e-3))
     """
     if model.num_data is None:
         raise ValueError("num_data is missing: give bayesify(..., num_data=len(train_set))")
     check_number("lr", lr, above=True)
     x, y = beside(model, (x, y))
     curvature = _largest_curvature(model, x, y, iterations, seed)
-    if isinstance(model.method, ThermostatMCMC) and model.method.sampler in WITHOUT_MOMENTUM:
+    if isinstance(model.method, ThermostatMCMC) and not model.method.has("mass"):
         return _step_size(model.method.sampler, model.num_data, max(curvature, 1e-12), len(y), lr)
     mass = model.num_data * max(curvature, 1e-12) * lr**2 / STABLE**2
     noise = -math.log(DECAY) / lr
@@ -82,10 +84,10 @@ def suggest(
 
 def _step_size(sampler: str, num_data: int, curvature: float, batch: int, lr: float) -> Suggestion:
     batch = min(batch, num_data)
-    scale = math.sqrt(batch / curvature) if sampler == "psgld" else 1.0  # P
+    scale = SAMPLERS[sampler].preconditioner(curvature, batch)  # P
     each = scale * num_data * curvature  # k of lr = 1
     found = 2 * TOO_WIDE * batch / num_data / each
-    size = "lr · num_data · curvature" if sampler == "sgld" else "lr · num_data · √(curvature · batch)"
+    size = "lr · num_data · curvature" + f" · P, where P = {scale:.3g}," * (scale != 1)
     k, wide = lr * each, lr * each / 2 * num_data / batch
     return Suggestion(
         found,

@@ -116,6 +116,7 @@ def _convergence(rhat: float | None, ess: float | None, loss_ess: float | None) 
 
 
 def independent(count: float) -> str:
+    """A number of independent values, in words."""
     return "one independent value" if count < 1.5 else f"{count:.0f} independent ones"
 
 
