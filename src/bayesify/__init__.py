@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bayesify import likelihoods, moments, samplers
+from bayesify import families, likelihoods, methods, moments, priors, samplers
 from bayesify.divergences import kl
 from bayesify.divergences.graph_size import graph_size
 from bayesify.engine import History, fit, fit_members
@@ -84,9 +84,10 @@ __all__ = [
     "evaluate",
     "explain",
     "export",
+    "families",
+    "family",
     "fit",
     "fit_members",
-    "family",
     "graph_size",
     "inference_modes",
     "kl",
@@ -94,10 +95,12 @@ __all__ = [
     "likelihoods",
     "load",
     "merge",
+    "methods",
     "metrics",
     "moments",
     "nets",
     "prior",
+    "priors",
     "report",
     "sample_chains",
     "samplers",
