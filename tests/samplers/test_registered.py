@@ -65,6 +65,13 @@ class Underdamped(MomentumSampler):
         return noise
 
 
+class Passing(bf.samplers.ATMC):
+    """Settings in ** are those of the parent."""
+
+    def __init__(self, params: Any, lr: float, num_data: int, factor: float = 2.0, **settings: Any) -> None:
+        super().__init__(params, factor * lr, num_data, **settings)
+
+
 #: name, and what `bf.ThermostatMCMC` is told beside it
 OWN: dict[str, dict[str, Any]] = {"langevin": {"settings": {"scale": 2.0}}, "underdamped": {"noise": 2.0}}
 
@@ -131,6 +138,8 @@ def test_its_settings_are_those_of_its_signature() -> None:
     group = make("underdamped").optimizer().param_groups[0]
     assert (group["noise"], group["lr"]) == (2.0, 1e-3)
     assert group["mass"] == pytest.approx(1e-6 / 0.0045 * NUM)
+    assert Sampler.settings(1e-3, NUM) == {"temperature": 1.0}
+    assert Passing.settings(1e-3, NUM) == {**bf.samplers.ATMC.settings(1e-3, NUM), "factor": 2.0}
     psgld = bf.ThermostatMCMC(sampler="psgld", settings={"decay": 0.9})
     assert psgld.sampler_settings(1e-3, NUM)["decay"] == 0.9
 

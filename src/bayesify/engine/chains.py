@@ -19,7 +19,6 @@ from bayesify.posteriors.chain.diverged import diverged, first_not_finite
 from bayesify.posteriors.chain.draw_store import Place
 from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.posteriors.members import reinitialize
-from bayesify.samplers import Sampler
 from bayesify.weights.observing.kept_tensors import copy_of
 
 
@@ -43,6 +42,32 @@ def sample_chains(
 
     >>> bf.sample_chains(model, loader, num_chains=8, epochs=100, lr=1e-2)
     """
+    check_whole(num_chains, "num_chains", 1)
+    check_whole(epochs, "epochs", 1)
+    method, _ = _sampling(model)
+    batches = [*loader]
+    if not batches:
+        raise ValueError("the loader is empty: nothing to sample from")
+    if model.num_data is None:
+        model.num_data = sum(len(target_of(batch)) for batch in batches)
+    num_steps = epochs * len(batches)
+    chains = _Chains(model, num_chains, method.default_lr(model) if lr is None else lr, seed)
+    scheduler = make_schedule(schedule or method.default_schedule(), chains.sampler, num_steps)
+    due = method.due(num_steps)
+    assert due is not None
+    model.train()
+    for epoch in range(epochs):
+        for batch in batches if epoch == 0 else loader:
+            chains.step(batch)
+            if scheduler is not None:
+                scheduler.step()
+            if due(chains.steps):
+                chains.keep()
+    chains.finish()
+
+
+def _sampling(model: BayesianModule) -> tuple[ThermostatMCMC, Chain]:
+    """The method and the chain of a model that can have several chains side by side."""
     method, chain = model.method, model.posterior
     if not isinstance(method, ThermostatMCMC) or not isinstance(chain, Chain):
         raise TypeError(f"{model.method.name} is no sampling method: use bf.ThermostatMCMC()")
@@ -52,40 +77,80 @@ def sample_chains(
         raise TypeError(
             "chains side by side cannot have batch norm, whose statistics vmap does not batch: use bf.fit"
         )
-    check_whole(num_chains, "num_chains", 1)
-    check_whole(epochs, "epochs", 1)
-    batches = [*loader]
-    if not batches:
-        raise ValueError("the loader is empty: nothing to sample from")
-    if model.num_data is None:
-        model.num_data = sum(len(target_of(batch)) for batch in batches)
-    stacked = _starts(model.net, num_chains, seed)
-    sampler = _sampler(model, stacked, method.default_lr(model) if lr is None else lr, seed)
-    scheduler = make_schedule(schedule or method.default_schedule(), sampler, epochs * len(batches))
-    due = method.due(epochs * len(batches))
-    assert due is not None
-    model.train()
-    step, first = 0, chain.kept.next_chain()
-    for epoch in range(epochs):
-        for batch in batches if epoch == 0 else loader:
-            losses = _losses(model, stacked, to_device(batch, next(iter(stacked.values())).device))
-            if not losses.isfinite().all():
-                _stop(losses, chain.kept, stacked, sampler, step)
-            _step(model, losses, sampler)
-            if scheduler is not None:
-                scheduler.step()
-            step += 1
-            if due(step):
-                _stop(losses, chain.kept, stacked, sampler, step)
-                for index in range(num_chains):
-                    here = {name: p[index].detach() for name, p in stacked.items()}
-                    chain.kept.add(Place(first + index, step), here)
-    _stop(losses, chain.kept, stacked, sampler, step)
-    chain.steps += step
-    with torch.no_grad():
-        for name, p in model.net.named_parameters():
-            if name in stacked:
-                p.copy_(stacked[name][0])
+    return method, chain
+
+
+class _Chains:
+    """The weights of all chains, (chains, *shape) each, and the sampler that moves them."""
+
+    def __init__(self, model: BayesianModule, num_chains: int, lr: float, seed: int) -> None:
+        method, chain = _sampling(model)
+        assert isinstance(chain.kept, StoredDraws)
+        self.model, self.chain, self.kept = model, chain, chain.kept
+        self.first, self.num_chains, self.steps = chain.kept.next_chain(), num_chains, 0
+        self.stacked = _starts(model.net, num_chains, seed)
+        self.losses = torch.zeros(num_chains)
+        random = {id(p) for name, p in self.stacked.items() if name in chain.slots}
+        shared = [p for p in model.likelihood.parameters() if p.requires_grad]
+        groups = groups_of([*self.stacked.values(), *shared], random)
+        # coordinates do not see each other, so one sampler serves all chains
+        self.sampler = method.sampler_of(model, groups, lr, seed)
+
+    def step(self, batch: Any) -> None:
+        """One step of every chain."""
+        self.losses = self._losses(to_device(batch, next(iter(self.stacked.values())).device))
+        if not self.losses.isfinite().all():
+            self.check_finite()
+        self.sampler.zero_grad()
+        self.losses.sum().backward()
+        for p in self.model.likelihood.parameters():
+            if p.grad is not None:
+                p.grad /= self.num_chains  # one for all chains: it follows their mean
+        self.sampler.step()
+        self.steps += 1
+
+    def _losses(self, batch: Any) -> Tensor:
+        """Of every chain: (chains,)."""
+        args, kwargs = as_arguments(inputs_of(batch), {})
+        target, model, num_data = target_of(batch), self.model, self.model.num_data
+        assert num_data is not None
+
+        def loss(weights: dict[str, Tensor]) -> Tensor:
+            output = model.pick(functional_call(model.net, weights, args, dict(kwargs)))
+            nll = model.method.nll(model.likelihood, output, target, None, values=False)
+            energy = self.chain.energy({name: weights[name] for name in self.chain.slots})
+            return elbo(nll, energy, num_data, model.kl_weight).total
+
+        return vmap(loss, randomness="different")(dict(self.stacked))
+
+    def keep(self) -> None:
+        """The present weights as a draw of every chain."""
+        self.check_finite()
+        for index in range(self.num_chains):
+            here = {name: p[index].detach() for name, p in self.stacked.items()}
+            self.kept.add(Place(self.first + index, self.steps), here)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """The network is where chain 0 is."""
+        self.check_finite()
+        self.chain.steps += self.steps
+        for name, p in self.model.net.named_parameters():
+            if name in self.stacked:
+                p.copy_(self.stacked[name][0])
+
+    @torch.no_grad()
+    def check_finite(self) -> None:
+        """Raise where a loss, weight or momentum is not finite."""
+        states = {name: self.sampler.state[p] for name, p in self.stacked.items()}
+        momenta = {name: state["momentum"] for name, state in states.items() if "momentum" in state}
+        bad = first_not_finite(self.stacked, momenta)
+        index = int(self.losses.isfinite().int().argmin())
+        if bad is None and not self.losses[index].isfinite():
+            bad = f"the loss of chain {index}"
+        if bad is not None:
+            text = diverged(f"{bad} is not finite", self.steps, self.stacked, momenta, len(self.kept))
+            raise NonFiniteError(text)
 
 
 def _starts(net: nn.Module, num_chains: int, seed: int) -> dict[str, nn.Parameter]:
@@ -98,54 +163,3 @@ def _starts(net: nn.Module, num_chains: int, seed: int) -> dict[str, nn.Paramete
     names = [name for name, p in net.named_parameters() if p.requires_grad]
     parameters = [dict(each.named_parameters()) for each in nets]
     return {name: nn.Parameter(torch.stack([p[name].detach() for p in parameters])) for name in names}
-
-
-def _sampler(model: BayesianModule, stacked: dict[str, nn.Parameter], lr: float, seed: int) -> Sampler:
-    """The method's sampler over all chains: coordinates do not see each other, so one sampler serves them all."""
-    method, chain = model.method, model.posterior
-    assert isinstance(method, ThermostatMCMC) and isinstance(chain, Chain)
-    random = {id(p) for name, p in stacked.items() if name in chain.slots}
-    shared = [p for p in model.likelihood.parameters() if p.requires_grad]
-    return method.sampler_of(model, groups_of([*stacked.values(), *shared], random), lr, seed)
-
-
-def _losses(model: BayesianModule, stacked: dict[str, nn.Parameter], batch: Any) -> Tensor:
-    """Of every chain: (chains,)."""
-    args, kwargs = as_arguments(inputs_of(batch), {})
-    target = target_of(batch)
-    chain = model.posterior
-    num_data = model.num_data
-    assert isinstance(chain, Chain) and num_data is not None
-
-    def loss(weights: dict[str, Tensor]) -> Tensor:
-        output = model.pick(functional_call(model.net, weights, args, dict(kwargs)))
-        nll = model.method.nll(model.likelihood, output, target, None, values=False)
-        energy = chain.energy({name: weights[name] for name in chain.slots})
-        return elbo(nll, energy, num_data, model.kl_weight).total
-
-    return vmap(loss, randomness="different")(dict(stacked))
-
-
-def _step(model: BayesianModule, losses: Tensor, sampler: Sampler) -> None:
-    sampler.zero_grad()
-    losses.sum().backward()
-    for p in model.likelihood.parameters():
-        if p.grad is not None:
-            p.grad /= len(losses)  # one for all chains: it follows their mean
-    sampler.step()
-
-
-@torch.no_grad()
-def _stop(
-    losses: Tensor, kept: StoredDraws, stacked: dict[str, nn.Parameter], sampler: Sampler, steps: int
-) -> None:
-    """Raise where a loss, weight or momentum is not finite."""
-    momenta = {
-        name: sampler.state[p]["momentum"] for name, p in stacked.items() if "momentum" in sampler.state[p]
-    }
-    bad = first_not_finite(stacked, momenta)
-    index = int(losses.isfinite().int().argmin())
-    if bad is None and not losses[index].isfinite():
-        bad = f"the loss of chain {index}"
-    if bad is not None:
-        raise NonFiniteError(diverged(f"{bad} is not finite", steps, stacked, momenta, len(kept)))

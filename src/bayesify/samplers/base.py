@@ -60,8 +60,16 @@ class Sampler(Resumable, ABC):
     @classmethod
     def settings(cls, lr: float, num_data: int) -> dict[str, Any]:
         """The settings it takes, with what they are where none is given, at a step of `lr` on `num_data` examples."""
-        arguments = inspect.signature(cls).parameters.values()
-        return {a.name: a.default for a in arguments if a.default is not a.empty and a.name not in TECHNICAL}
+        found: dict[str, Any] = {}
+        for kind in cls.__mro__:
+            if "__init__" in vars(kind):
+                arguments = inspect.signature(vars(kind)["__init__"]).parameters.values()
+                found = {a.name: a.default for a in arguments if a.default is not a.empty} | found
+                if not any(
+                    a.kind is a.VAR_KEYWORD for a in arguments
+                ):  # which stands for those of the parent
+                    break
+        return {name: default for name, default in found.items() if name not in TECHNICAL}
 
     @classmethod
     def default_lr(cls, num_data: int, num_members: int = 1) -> float:

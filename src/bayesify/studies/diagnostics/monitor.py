@@ -162,10 +162,8 @@ class Monitor:
                 values = self.series[p].thermostat if p in self.series else []
                 quarter = len(values) // 4
                 if quarter:
-                    third, last = (
-                        sum(values[-2 * quarter : -quarter]) / quarter,
-                        sum(values[-quarter:]) / quarter,
-                    )
+                    third = sum(values[-2 * quarter : -quarter]) / quarter
+                    last = sum(values[-quarter:]) / quarter
                     chance = math.sqrt(2 * group["thermostat_rate"] * group["temperature"] / p.numel())
                     if abs(last - third) > 3 * chance:
                         moved.append(abs(last - third) / max(group["noise"], 1e-30))

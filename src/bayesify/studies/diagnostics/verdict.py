@@ -20,11 +20,7 @@ def verdict(
     drift:    of the thermostat, as a share of D
     loss_ess: how many independent values the losses of the run are worth
     """
-    found = [
-        *_temperature(rows),
-        *_thermostat(rows, drift),
-        *_convergence(rhat, ess, loss_ess),
-    ]
+    found = [*_temperature(rows), *_thermostat(rows, drift), *_convergence(rhat, ess, loss_ess)]
     return found or [
         "nothing speaks against sampling from the posterior: temperatures and thermostats are right"
     ]
