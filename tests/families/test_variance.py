@@ -9,11 +9,8 @@ from scipy import stats
 from torch import Tensor
 
 from bayesify.families import Family, RandomTensor
-from bayesify.families.additive import Additive
-from bayesify.families.multiplicative import Multiplicative
-from bayesify.families.variance import VarianceNormal
-from bayesify.families.zero_mean_noises import ZeroMeanBernoulli, ZeroMeanUniform
-from bayesify.families.zero_mean_normal import ZeroMeanNormal
+from bayesify.families.variance import Additive, Multiplicative, VarianceNormal, ZeroMeanNormal
+from bayesify.families.zero_mean import ZeroMeanBernoulli, ZeroMeanUniform
 from bayesify.laws.features import log, power
 
 LIKE = torch.tensor([[1.5, -0.7, 0.2], [-2.5, 0.4, 1.1]], dtype=torch.float64)

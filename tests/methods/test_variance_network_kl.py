@@ -20,10 +20,8 @@ from bayesify.divergences.variance import (
     variance_student,
 )
 from bayesify.families import RandomTensor
-from bayesify.families.additive import Additive
-from bayesify.families.multiplicative import Multiplicative
-from bayesify.families.zero_mean_noises import ZeroMeanBernoulli, ZeroMeanUniform
-from bayesify.families.zero_mean_normal import ZeroMeanNormal
+from bayesify.families.variance import Additive, Multiplicative, ZeroMeanNormal
+from bayesify.families.zero_mean import ZeroMeanBernoulli, ZeroMeanUniform
 
 PRIOR = bf.prior("log_uniform", log_constant=AT_ZERO_MEAN)
 LOG_ALPHAS = torch.linspace(-20, 20, 81, dtype=torch.float64)

@@ -14,8 +14,10 @@ from bayesify.divergences.parameterization import expand, of_terms
 from bayesify.divergences.statistics import Draws, expected
 from bayesify.families.base import Family
 from bayesify.families.log_location_scale import LogLocationScale
+from bayesify.laws import Terms
 from bayesify.laws.features import Feature
-from bayesify.priors.base import Prior, Terms
+from bayesify.laws.normal import LOG_MEAN
+from bayesify.priors.base import Prior
 
 #: closed forms of pairs (family, prior), which come before the general way
 EXACT: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
@@ -140,9 +142,9 @@ def normal_log_uniform(q: families.Normal, p: priors.LogUniform) -> Tensor:
 
     At μ = 0: E log q + E log |w| = −½ log 2πe − ½ (γ + log 2), for every σ.
     """
-    at_zero = q.noise_neg_entropy() + families.normal.LOG_MEAN
+    at_zero = q.noise_neg_entropy() + LOG_MEAN
     u = 0.5 * (q.loc / q.scale).square()
-    return kl_to_log_uniform(u).sum() + u.numel() * (at_zero - p.terms().constant)
+    return kl_to_log_uniform(u).sum() + u.numel() * (at_zero - p.log_constant)
 
 
 @closed_form(families.Normal, priors.StudentT)

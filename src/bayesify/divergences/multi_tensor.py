@@ -12,9 +12,9 @@ from bayesify import families, priors
 from bayesify.divergences.exact import exact
 from bayesify.divergences.statistics import Draws
 from bayesify.families.base import inside_functorch
-from bayesify.families.noise import standard_normal
 from bayesify.kernels.normal_kl import available, normal_kl_
 from bayesify.laws.chi_squared import chi_squared
+from bayesify.laws.noise import standard_normal
 
 #: (estimator, family, prior) -> the KL of many tensors at once
 TOGETHER: dict[tuple[str, type, type], Callable[[Any, Any, Draws], Tensor]] = {}

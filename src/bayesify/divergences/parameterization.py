@@ -17,8 +17,9 @@ from bayesify.families.base import Family, RandomTensor
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.log_location_scale import LogLocationScale
 from bayesify.families.scale import Scale
+from bayesify.laws import Terms
 from bayesify.laws.features import Feature, log, power
-from bayesify.priors.base import Prior, Terms
+from bayesify.priors.base import Prior
 
 
 class Monomial(NamedTuple):

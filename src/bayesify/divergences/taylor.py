@@ -120,32 +120,12 @@ def refusal(q: Family, p: Prior) -> str | None:
     return None
 
 
-#: singularities of log p in the upper half of the complex plane, for priors that are no sums of features
-SINGULARITIES: dict[str, Callable[[Any], list[complex]]] = {
-    "laplace": lambda p: [complex(p.loc)],
-    "error": lambda p: [complex(p.loc)],
-    "logistic": lambda p: [complex(p.loc, math.pi * p.scale)],
-    "student_t": lambda p: [complex(p.loc, math.sqrt(p.df) * p.scale)],
-    "horseshoe": lambda p: [0j],
-    "normal_mixture": lambda p: _mixture_zeros(p),
-}
-
-
-def _mixture_zeros(p: Any) -> list[complex]:
-    """Where π N(w; 0, s₁²) + (1 − π) N(w; 0, s₂²) vanishes."""
-    difference = 0.5 * (p.std2**-2 - p.std1**-2)
-    if difference == 0:
-        return []
-    ratio = (1 - p.mix) * p.std1 / (p.mix * p.std2)
-    zero = cmath.sqrt((math.log(ratio) + 1j * math.pi) / difference)
-    return [zero, -zero]
-
-
-def _singularities(p: Prior) -> list[complex] | None:
+def _singularities(p: Prior) -> Sequence[complex] | None:
+    """Those of a sum of features, else what the prior knows."""
     terms = p.terms()
     if terms is not None:
         return [] if all(_entire(feature) for feature in terms.coefficients) else [0j]
-    return SINGULARITIES[p.name](p) if p.name in SINGULARITIES else None
+    return p.singularities()
 
 
 def _entire(feature: Feature) -> bool:

@@ -21,14 +21,10 @@ from bayesify import priors
 from bayesify.divergences.exact import closed_form
 from bayesify.divergences.faddeeva import log_distance
 from bayesify.divergences.log_uniform import kl_to_log_uniform
-from bayesify.families.additive import Additive
-from bayesify.families.multiplicative import Multiplicative
-from bayesify.families.normal import LOG_MEAN
-from bayesify.families.variance import VarianceNormal, wide
-from bayesify.families.zero_mean import ZeroMean
-from bayesify.families.zero_mean_noises import ZeroMeanBernoulli, ZeroMeanUniform
-from bayesify.families.zero_mean_normal import ZeroMeanNormal
+from bayesify.families.variance import Additive, Multiplicative, VarianceNormal, ZeroMeanNormal, wide
+from bayesify.families.zero_mean import ZeroMean, ZeroMeanBernoulli, ZeroMeanUniform
 from bayesify.laws.features import log
+from bayesify.laws.normal import LOG_MEAN
 
 #: KL of N(0, s²) to p(w) = 1/|w|, for every s: the constant that makes K(0) = 0
 AT_ZERO_MEAN = -0.5 * math.log(2 * math.pi * math.e) + LOG_MEAN
@@ -56,7 +52,7 @@ def zero_mean_noise_log_uniform(q: ZeroMean, p: priors.LogUniform) -> Tensor:
     """E log q₀(ξ) + E log |ξ| for each weight, whatever its scale."""
     expected = q.expectation(log(1))
     assert isinstance(expected, float)
-    each = q.noise_neg_entropy() + expected - p.terms().constant
+    each = q.noise_neg_entropy() + expected - p.log_constant
     return q.centre.new_zeros((), dtype=torch.float32) + each * q.shape.numel()
 
 
@@ -115,7 +111,7 @@ def approximate(name: str) -> Callable[[Sequence[VarianceNormal], priors.LogUnif
 
 def constant(q: VarianceNormal, p: priors.LogUniform) -> float | Tensor:
     """What the constant of the improper prior adds; nothing for log_constant = AT_ZERO_MEAN."""
-    return _count(q) * (AT_ZERO_MEAN - p.terms().constant)
+    return _count(q) * (AT_ZERO_MEAN - p.log_constant)
 
 
 def _total(q: VarianceNormal, kl: Tensor) -> Tensor:

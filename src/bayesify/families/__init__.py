@@ -5,28 +5,22 @@ from typing import Any
 from torch import Tensor
 
 from bayesify.families.base import Family, RandomTensor, inside_functorch
-from bayesify.families.erlang import Erlang
-from bayesify.families.error import Error
-from bayesify.families.exp_gamma import ExpGamma
-from bayesify.families.exponential import Exponential
-from bayesify.families.gamma import Gamma
-from bayesify.families.horseshoe import Horseshoe
-from bayesify.families.inverse_gamma import InverseGamma
-from bayesify.families.laplace import Laplace
-from bayesify.families.location_scale import LocationScale
-from bayesify.families.log_gamma import LogGamma
-from bayesify.families.log_location_scale import LogLocationScale
-from bayesify.families.log_normal import LogNormal
-from bayesify.families.logistic import Logistic
-from bayesify.families.noise import standard_normal
-from bayesify.families.normal import Normal
-from bayesify.families.radial import Radial
-from bayesify.families.rayleigh import Rayleigh
-from bayesify.families.scale import Scale
-from bayesify.families.std_wald import StdWald
-from bayesify.families.weibull import Weibull
-from bayesify.families.zero_mean import ZeroMean
-from bayesify.families.zero_mean_error import ZeroMeanError
+from bayesify.families.location_scale import LocationScale, Normal
+from bayesify.families.log_location_scale import ExpGamma, LogLocationScale, LogNormal
+from bayesify.families.real import Error, Horseshoe, Laplace, LogGamma, Logistic, Radial
+from bayesify.families.scale import (
+    Erlang,
+    Exponential,
+    Gamma,
+    InverseGamma,
+    Rayleigh,
+    Scale,
+    ShapedScale,
+    StdWald,
+    Weibull,
+)
+from bayesify.families.zero_mean import ZeroMean, ZeroMeanError
+from bayesify.laws.noise import standard_normal
 from bayesify.names import lookup
 
 FAMILIES: dict[str, type[Family]] = {
@@ -91,6 +85,7 @@ __all__ = [
     "RandomTensor",
     "Rayleigh",
     "Scale",
+    "ShapedScale",
     "StdWald",
     "Weibull",
     "ZeroMean",

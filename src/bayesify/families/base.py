@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.laws.features import Feature
+from bayesify.laws import Feature, Law
 
 
 class Start(NamedTuple):
@@ -25,9 +25,8 @@ class Family(ABC):
     """A distribution over one tensor, as a value: built from tensors, holds no state, changes nothing.
 
     w = W(θ, ξ): parameters θ carry gradients, the base noise ξ does not. The forms of W are abstract classes of this
-    room (location_scale.py, scale.py, zero_mean.py, log_location_scale.py); a family is a form and a law of ξ.
-    Members, in this order in every file of this room: `init`, `noise`, `noise_log_prob`, `noise_neg_entropy`,
-    `expectation`, `sums`; the forms give `transform`, `log_prob`, `mean`, `variance`, `neg_entropy`.
+    room (location_scale.py, scale.py, zero_mean.py, log_location_scale.py); a family is a form and a law of ξ. The
+    forms give `init`, `transform`, `log_prob`, `mean`, `variance`, `neg_entropy`; all that concerns ξ is the law's.
     """
 
     name: ClassVar[str]
@@ -45,6 +44,11 @@ class Family(ABC):
     #: coordinates of the form (loc, scale) that are the same number for all weights, and so no parameters
     constants: ClassVar[Mapping[str, float]] = {}
 
+    #: of the base noise ξ
+    law: Law
+    #: the network's own parameter
+    centre: Tensor
+
     @abstractmethod
     def __init__(self, centre: Tensor, **parameters: Any) -> None:
         """From the centre (the network's own parameter) and the entries of `init`."""
@@ -54,32 +58,33 @@ class Family(ABC):
     def init(cls, like: Tensor, **options: Any) -> Start:
         """Free and fixed parameters beside the centre, for a tensor of pretrained weights `like`."""
 
-    @abstractmethod
     def noise(self, sample_shape: tuple[int, ...] = (), generator: Generator | None = None) -> Tensor:
         """Base noise ξ, which carries no gradient: (*sample_shape, *shape)."""
+        return self.law.sample((*sample_shape, *self.shape), self.centre, generator)
 
-    @abstractmethod
     def noise_log_prob(self, noise: Tensor) -> Tensor:
         """log q₀(ξ), elementwise; of the whole tensor where entries are not independent."""
+        return self.law.log_prob(noise)
 
-    @abstractmethod
     def noise_neg_entropy(self) -> float | Tensor:
         """E log q₀(ξ) of one entry; of the whole tensor where entries are not independent."""
+        return self.law.neg_entropy()
 
     def expectation(self, feature: Feature) -> float | Tensor | None:
         """E t(ξ) of one entry; inf where E |t(ξ)| is infinite, None where there is no closed form."""
-        return None
+        return self.law.expectation(feature)
 
     def sums(
         self, features: Sequence[Feature], n: int, generator: Generator | None = None
     ) -> list[Tensor] | None:
         """One exact joint draw of Σᵢ t(ξᵢ) over n draws, each of the tensor's shape, at a cost that does not depend
         on n; None where no such draw is known for these features together."""
-        return None
+        return self.law.sums(features, n, self.centre, generator)
 
     @property
-    @abstractmethod
-    def shape(self) -> torch.Size: ...
+    def shape(self) -> torch.Size:
+        """That of the tensor."""
+        return self.centre.shape
 
     @property
     def sign(self) -> Tensor | None:
@@ -96,11 +101,13 @@ class Family(ABC):
 
     @property
     @abstractmethod
-    def mean(self) -> Tensor: ...
+    def mean(self) -> Tensor:
+        """E w, elementwise."""
 
     @property
     @abstractmethod
-    def variance(self) -> Tensor: ...
+    def variance(self) -> Tensor:
+        """Var w, elementwise."""
 
     @abstractmethod
     def neg_entropy(self) -> Tensor:
@@ -166,20 +173,25 @@ class RandomTensor(nn.Module):
         return self.at(self.centre)
 
     def rsample(self, n: int | None = None, generator: Generator | None = None) -> Tensor:
+        """`n` draws (n, *shape), or one draw (*shape) without `n`, with gradients to the parameters."""
         return self.distribution().rsample(n, generator)
 
     def log_prob(self, value: Tensor) -> Tensor:
+        """log q(w), elementwise (one value per draw where entries are not independent)."""
         return self.distribution().log_prob(value)
 
     @property
     def mean(self) -> Tensor:
+        """E w, elementwise."""
         return self.distribution().mean
 
     @property
     def variance(self) -> Tensor:
+        """Var w, elementwise."""
         return self.distribution().variance
 
     def extra_repr(self) -> str:
+        """The family's name, for `print`."""
         return self.family.name
 
 

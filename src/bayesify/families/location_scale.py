@@ -1,14 +1,16 @@
-"""Families of the form w = loc + scale · ξ."""
+"""Families of the form w = loc + scale · ξ: the form, the normal family, and draws of many tensors at once."""
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
+from bayesify import laws
 from bayesify.families.base import Family, Start, inside_functorch, positive
-from bayesify.laws.features import power
+from bayesify.kernels import normal_draws
+from bayesify.laws.noise import standard_normal
 
 LOG_STD_OF_NOTHING = -30.0  # a pruned weight's log std: e^-30 ≈ 1e-13, zero for all but its logarithm
 
@@ -18,25 +20,19 @@ class LocationScale(Family):
     scale = exp(log_scale) stays positive.
     """
 
-    #: the standard deviation of ξ, by which the starting scale is set; 1 where it has none
-    noise_std: ClassVar[float] = 1.0
-
     def __init__(self, centre: Tensor, log_scale: Tensor) -> None:
-        self.loc = centre
+        self.loc = self.centre = centre
         self.log_scale = log_scale
 
     @classmethod
     def init(cls, like: Tensor, init_std: float = 0.05) -> Start:  # type: ignore[override]
         """Starting std = `init_std` × root mean square of the tensor (× 0.1 for an all-zero tensor)."""
-        return Start({"log_scale": starting_log_scale(like, init_std, cls.noise_std)})
+        return Start({"log_scale": starting_log_scale(like, init_std, cls.law)})
 
     @property
     def scale(self) -> Tensor:
+        """exp(log_scale)."""
         return self.log_scale.exp()
-
-    @property
-    def shape(self) -> torch.Size:
-        return self.loc.shape
 
     def transform(self, noise: Tensor) -> Tensor:
         return torch.addcmul(self.loc, self.scale, noise)
@@ -47,15 +43,14 @@ class LocationScale(Family):
 
     @property
     def mean(self) -> Tensor:
-        centre = self.expectation(power(1))
-        assert centre is not None
+        """loc + scale E ξ; the median where there is no mean."""
+        centre = self.law.mean()
         return self.loc + self.scale * centre if centre else self.loc
 
     @property
     def variance(self) -> Tensor:
-        first, second = self.expectation(power(1)), self.expectation(power(2))
-        assert first is not None and second is not None
-        return (2.0 * self.log_scale).exp() * (second - first**2)
+        """scale² Var ξ."""
+        return (2.0 * self.log_scale).exp() * self.law.variance()
 
     def neg_entropy(self) -> Tensor:
         """E log q = E log q₀(ξ) − log scale, summed (FORMULAS 2.1)."""
@@ -75,16 +70,67 @@ class LocationScale(Family):
         return [q.noise(generator=generator) for q in qs]
 
 
-def starting_log_scale(like: Tensor, init_std: float, noise_std: float) -> Tensor:
-    """The log of the scale that gives every entry the std init_std × root mean square of the tensor."""
+class Normal(LocationScale):
+    """q(w) = N(w; loc, scale²), entries independent; w = loc + scale ξ, ξ ~ N(0, 1)."""
+
+    name = "normal"
+    about = "w = loc + scale ξ, ξ standard normal"
+    gaussian = True
+    symmetric = True
+    law = laws.Normal()
+
+    @property
+    def mean(self) -> Tensor:
+        """loc."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """scale²."""
+        return (2.0 * self.log_scale).exp()  # 2.0: torch 2.11 cannot write an integer factor to ONNX
+
+    def rsample(self, n: int | None = None, generator: Generator | None = None) -> Tensor:
+        """Many draws that need no gradient are made by one kernel on a GPU."""
+        if n is None or not self.loc.is_cuda or torch.is_grad_enabled() or inside_functorch():
+            return super().rsample(n, generator)
+        return normal_draws(self.loc, self.log_scale, n, generator)
+
+    @classmethod
+    def noise_all(cls, qs: Sequence[Any], generator: Generator | None = None) -> list[Tensor]:
+        """One kernel for all tensors."""
+        if torch.compiler.is_compiling():  # the compiler fuses noise and sum of one tensor by itself
+            return [torch.randn_like(q.loc) for q in qs]
+        return standard_normals([q.loc for q in qs], generator)
+
+
+def starting_log_scale(like: Tensor, init_std: float, law: laws.Law) -> Tensor:
+    """The log of the scale that gives every entry the std init_std × root mean square of the tensor, or that is this
+    number itself where ξ has no std."""
     std = positive("init_std", init_std) * root_mean_square(like)
-    return torch.full_like(like, math.log(std / noise_std))
+    var = law.variance()
+    assert isinstance(var, float)
+    return torch.full_like(like, math.log(std / math.sqrt(var) if var < math.inf else std))
 
 
 def root_mean_square(like: Tensor) -> float:
     """√mean w², or 0.1 for an all-zero tensor: the scale by which starting values are measured."""
     rms = like.float().square().mean().sqrt().item()
     return rms if rms > 0 else 0.1
+
+
+def standard_normals(likes: Sequence[Tensor], generator: Generator | None) -> list[Tensor]:
+    """N(0, 1) noise for many tensors: one kernel, cut into views.
+
+    With a generator each tensor is drawn by itself, so that the numbers do not depend on which tensors are
+    drawn together.
+    """
+    first = likes[0]
+    if generator is not None or any(t.dtype != first.dtype or t.device != first.device for t in likes):
+        return [standard_normal(tuple(t.shape), t, generator) for t in likes]
+    sizes = [-(-t.numel() // 4) * 4 for t in likes]  # views start at multiples of four numbers: aligned reads
+    flat = torch.randn(sum(sizes), dtype=first.dtype, device=first.device)
+    parts = flat.split(sizes)
+    return [part[: t.numel()].view(t.shape) for part, t in zip(parts, likes, strict=True)]
 
 
 class _DrawAll(torch.autograd.Function):

@@ -2,13 +2,15 @@
 
 import math
 from abc import abstractmethod
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from bayesify import laws
 from bayesify.families.base import Family, Start, positive
 from bayesify.families.location_scale import root_mean_square
-from bayesify.laws.features import log, power
+from bayesify.laws.special import bisect
 
 FLOOR = 1e-2  # of the tensor's root mean square: the smallest magnitude, so that scale stays positive
 
@@ -40,71 +42,99 @@ class Scale(Family):
 
     @property
     def scale(self) -> Tensor:
+        """magnitude/typical."""
         return self.magnitude / self.typical
 
     @property
     def typical(self) -> float:
         """E ξ, by which the scale is set so that |E w| is the magnitude; exp(E log ξ) where E ξ is infinite."""
-        mean = self.expectation(power(1))
-        assert isinstance(mean, float)
-        if mean < math.inf:
-            return mean
-        log_mean = self.expectation(log(1))
-        assert isinstance(log_mean, float)
-        return math.exp(log_mean)
+        typical = self.law.mean()
+        if typical == math.inf:
+            logs = self.law.log_moments()
+            assert logs is not None
+            typical = math.exp(logs[0])
+        return float(typical)
 
     @property
     def sign(self) -> Tensor:
+        """±1."""
         return 1 - 2 * self.negative.to(self.centre.dtype)
-
-    @property
-    def shape(self) -> torch.Size:
-        return self.centre.shape
 
     def transform(self, noise: Tensor) -> Tensor:
         return self.sign * self.scale * noise
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log q(w) = log q₀(|w|/scale) − log scale; −inf where w has the other sign."""
-        noise = self.sign * value / self.scale
-        outside = noise <= 0
-        density = self.noise_log_prob(torch.where(outside, 1.0, noise)) - self.scale.log()
-        return torch.where(outside, -torch.inf, density)
+        return self.noise_log_prob(self.sign * value / self.scale) - self.scale.log()
 
     @property
     def mean(self) -> Tensor:
-        first = self.expectation(power(1))
-        assert first is not None
-        return self.sign * self.scale * first
+        """sign scale E ξ."""
+        return self.sign * self.scale * self.law.mean()
 
     @property
     def variance(self) -> Tensor:
-        first, second = self.expectation(power(1)), self.expectation(power(2))
-        assert isinstance(first, float) and isinstance(second, float)
-        return self.scale.square() * (second - first**2 if second < math.inf else math.inf)
+        """scale² Var ξ."""
+        return self.scale.square() * self.law.variance()
 
     def neg_entropy(self) -> Tensor:
         """E log q = E log q₀(ξ) − log scale, summed (FORMULAS 2.1)."""
         return self.shape.numel() * self.noise_neg_entropy() - self.scale.log().sum()
 
 
+class Exponential(Scale):
+    """|w| = scale ξ, ξ ~ Exp(1); each weight keeps its sign. std = mean, so `init_std` changes nothing."""
+
+    name = "exponential"
+    about = "|w| = scale ξ, ξ ~ Exp(1)"
+    law = laws.Exponential()
+
+    @property
+    def rate(self) -> Tensor:
+        """1/scale."""
+        return 1 / self.scale
+
+
+class StdWald(Scale):
+    """|w| = scale ξ, ξ ~ inverse Gaussian IG(1, 1); each weight keeps its sign.
+
+    std = mean, so `init_std` changes nothing.
+    """
+
+    name = "std_wald"
+    about = "|w| = scale ξ, ξ ~ inverse Gaussian with mean 1 and concentration 1"
+    law = laws.InverseGaussian()
+
+
+class Rayleigh(Scale):
+    """|w| = scale ξ, ξ = √(2 Exp(1)); each weight keeps its sign. std/mean = 0.52, so `init_std` changes nothing."""
+
+    name = "rayleigh"
+    about = "|w| = scale ξ, ξ = √(2 Exp(1))"
+    law = laws.Rayleigh()
+
+
 class ShapedScale(Scale):
     """A Scale family whose law of ξ has a fixed shape k, the `concentration`."""
+
+    #: the class of the law, made from k
+    law_of: ClassVar[Any]
 
     def __init__(self, centre: Tensor, negative: Tensor, floor: Tensor, concentration: float) -> None:
         super().__init__(centre, negative, floor)
         self.concentration = concentration
+        self.law = self.law_of(concentration)
 
     @classmethod
     def init(cls, like: Tensor, init_std: float = 0.05, concentration: float | None = None) -> Start:  # type: ignore[override]
         """The sign of every weight, the floor, and k: `concentration`, or the one with std/mean = `init_std`."""
         start = super().init(like, init_std)
-        shape = (
+        k = (
             cls.concentration_for(init_std)
             if concentration is None
             else cls.check_concentration(concentration)
         )
-        return Start({}, {**start.fixed, "concentration": shape})
+        return Start({}, {**start.fixed, "concentration": k})
 
     @classmethod
     @abstractmethod
@@ -113,8 +143,88 @@ class ShapedScale(Scale):
 
     @classmethod
     def check_concentration(cls, concentration: float) -> float:
+        """k, or an error that names it."""
         return positive("concentration", concentration)
 
 
+class Weibull(ShapedScale):
+    """|w| = scale ξ, ξ = Exp(1)^{1/k}, k the fixed `concentration`; each weight keeps its sign."""
+
+    name = "weibull"
+    about = "|w| = scale ξ, ξ = Exp(1)^{1/concentration}"
+    law_of = laws.Weibull
+
+    @classmethod
+    def concentration_for(cls, ratio: float) -> float:
+        """Var ξ/(E ξ)² = Γ(1 + 2/k)/Γ(1 + 1/k)² − 1, solved for k."""
+
+        def log_ratio(k: float) -> float:
+            return math.lgamma(1 + 2 / k) - 2 * math.lgamma(1 + 1 / k)
+
+        return bisect(log_ratio, math.log1p(ratio**2), 1e-2, 1e6)
+
+
+class Gamma(ShapedScale):
+    """|w| = scale ξ, ξ ~ Gamma(k, 1), k the fixed `concentration`; each weight keeps its sign."""
+
+    name = "gamma"
+    about = "|w| = scale ξ, ξ ~ Gamma(concentration, 1)"
+    law_of = laws.Gamma
+
+    @classmethod
+    def concentration_for(cls, ratio: float) -> float:
+        """Var ξ/(E ξ)² = 1/k."""
+        return ratio**-2
+
+    @property
+    def rate(self) -> Tensor:
+        """1/scale."""
+        return 1 / self.scale
+
+
+class Erlang(Gamma):
+    """|w| = scale ξ, ξ ~ Gamma(k, 1), k = `concentration` a fixed whole number; each weight keeps its sign."""
+
+    name = "erlang"
+    about = "|w| = scale ξ, ξ ~ Gamma(concentration, 1), concentration a whole number"
+
+    @classmethod
+    def concentration_for(cls, ratio: float) -> float:
+        """Var ξ/(E ξ)² = 1/k, k rounded."""
+        return float(max(1, round(ratio**-2)))
+
+    @classmethod
+    def check_concentration(cls, concentration: float) -> float:
+        """k, a whole number, or an error that names it."""
+        if positive("concentration", concentration) != int(concentration):
+            raise ValueError(
+                f"concentration={concentration!r} must be a whole number for the erlang family: "
+                "round it, or use the gamma family"
+            )
+        return float(concentration)
+
+
+class InverseGamma(ShapedScale):
+    """|w| = scale ξ, ξ = 1/Gamma(k, 1), k the fixed `concentration`; each weight keeps its sign.
+
+    E ξ is finite for k > 1; below, the centre is the geometric mean of |w|.
+    """
+
+    name = "inverse_gamma"
+    about = "|w| = scale ξ, ξ = 1/Gamma(concentration, 1)"
+    law_of = laws.InverseGamma
+
+    @classmethod
+    def concentration_for(cls, ratio: float) -> float:
+        """Var ξ/(E ξ)² = 1/(k − 2)."""
+        return 2 + ratio**-2
+
+    @property
+    def rate(self) -> Tensor:
+        """The name torch.distributions.InverseGamma gives the scale."""
+        return self.scale
+
+
 def starting_floor(like: Tensor) -> Tensor:
+    """FLOOR × the root mean square of the tensor, a scalar tensor."""
     return torch.full((), FLOOR * root_mean_square(like), dtype=like.dtype, device=like.device)

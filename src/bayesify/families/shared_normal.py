@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from bayesify.families.base import Start
-from bayesify.families.location_scale import root_mean_square
-from bayesify.families.normal import Normal
+from bayesify.families.location_scale import Normal, root_mean_square
 
 FLOOR = 1e-2  # of the tensor's root mean square: a weight of zero keeps a little variance, so that its KL is finite
 

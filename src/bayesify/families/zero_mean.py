@@ -5,9 +5,11 @@ import math
 import torch
 from torch import Tensor
 
+from bayesify import laws
 from bayesify.families.base import Start, positive
 from bayesify.families.scale import Scale, starting_floor
-from bayesify.laws.features import power
+
+FLOOR = 1e-8  # of a std, far below that of any weight in use
 
 
 class ZeroMean(Scale):
@@ -34,12 +36,11 @@ class ZeroMean(Scale):
     @property
     def typical(self) -> float:
         """√(E ξ²), by which the scale is set."""
-        second = self.expectation(power(2))
-        assert isinstance(second, float)
-        return math.sqrt(second)
+        return math.sqrt(self.law.variance())
 
     @property
     def sign(self) -> None:  # type: ignore[override]
+        """None: w has both."""
         return None
 
     def transform(self, noise: Tensor) -> Tensor:
@@ -51,4 +52,50 @@ class ZeroMean(Scale):
 
     @property
     def mean(self) -> Tensor:
+        """0."""
         return torch.zeros_like(self.centre)
+
+
+class ZeroMeanError(ZeroMean):
+    """The error family at loc = 0, a scale family on the whole line: w = scale ξ (Table 1 of the paper, a = 0)."""
+
+    name = "zero_mean_error"
+    about = "w = scale ξ, the error family at loc = 0; a pretrained network loses its weights' signs"
+
+    def __init__(self, centre: Tensor, floor: Tensor, tail: float) -> None:
+        super().__init__(centre, floor)
+        self.tail = tail
+        self.law = laws.Error(tail)
+
+    @classmethod
+    def init(cls, like: Tensor, init_std: float = 0.05, tail: float = 1.0) -> Start:  # type: ignore[override]
+        """The floor, and the shape c = `tail`. `init_std` changes nothing."""
+        return Start({}, {**super().init(like, init_std).fixed, "tail": positive("tail", tail)})
+
+
+class SmallFloor(ZeroMean):
+    """A zero-mean family whose std is that of the centre but for a floor that only keeps its logarithm finite."""
+
+    @classmethod
+    def init(cls, like: Tensor) -> Start:  # type: ignore[override]
+        """The floor."""
+        return Start({}, {"floor": torch.full((), FLOOR, dtype=like.dtype, device=like.device)})
+
+
+class ZeroMeanUniform(SmallFloor):
+    """w = scale ξ, ξ uniform on (−1, 1); the std is |c|."""
+
+    name = "zero_mean_uniform"
+    about = "uniform about zero, its std is what the network holds"
+    law = laws.Uniform()
+
+
+class ZeroMeanBernoulli(SmallFloor):
+    """w = ±scale, each sign with probability ½; the std is |c|.
+
+    It has no density: `log_prob` is that of the sign less log scale, so a KL to a density is one up to a constant.
+    """
+
+    name = "zero_mean_bernoulli"
+    about = "a size with a random sign, its size is what the network holds"
+    law = laws.RandomSign()

@@ -62,6 +62,11 @@ def _stirling_tail(x: float) -> float:
     return _horner(STIRLING, 1 / x**2) / x
 
 
+def log_sphere_area(d: int) -> float:
+    """log(2π^{d/2}/Γ(d/2)), of the unit sphere in d dimensions."""
+    return math.log(2) + 0.5 * d * math.log(math.pi) - math.lgamma(0.5 * d)
+
+
 def alternating_zeta(s: float) -> float:
     """η(s) = Σ_{n ≥ 1} (−1)^{n−1} n^{−s} for s > −1, by Borwein's acceleration."""
     n = 24

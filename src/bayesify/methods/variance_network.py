@@ -9,11 +9,9 @@ import torch
 from torch import nn
 
 from bayesify.divergences.variance import APPROXIMATIONS, AT_ZERO_MEAN, approximate
-from bayesify.families.additive import Additive
 from bayesify.families.base import Family
-from bayesify.families.multiplicative import SHARINGS, Multiplicative
-from bayesify.families.zero_mean_noises import ZeroMeanBernoulli, ZeroMeanUniform
-from bayesify.families.zero_mean_normal import ZeroMeanNormal
+from bayesify.families.variance import SHARINGS, Additive, Multiplicative, ZeroMeanNormal
+from bayesify.families.zero_mean import ZeroMeanBernoulli, ZeroMeanUniform
 from bayesify.methods.base import Method
 from bayesify.names import lookup
 from bayesify.posteriors import Call

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from bayesify.divergences.statistics import chunk_size
 from bayesify.divergences.stream import slopes_and_value
-from bayesify.families.noise import standard_normal
 from bayesify.laws.chi_squared import chi_squared
+from bayesify.laws.noise import standard_normal
 from bayesify.likelihoods import Likelihood, Normal
 from bayesify.likelihoods.base import at_least_float32, sum_over_example, weighted_nll
 from bayesify.passes.last_layer import LastOutput, refusal

@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.families import Family, standard_normal
-from bayesify.families.noise import random_signs
+from bayesify.laws.noise import random_signs
 from bayesify.moments import METADATA, Moments, StandIn, replace
 from bayesify.moments.rules.linear import CONVOLUTIONS, LINEAR_MAPS, linear_map, variance_map
 from bayesify.moments.values import parts

@@ -4,32 +4,33 @@ from typing import Any
 
 from bayesify.names import lookup
 from bayesify.priors.base import Prior, check_options
-from bayesify.priors.chi_squared import ChiSquared
-from bayesify.priors.direction import Direction
-from bayesify.priors.dirichlet import Dirichlet
-from bayesify.priors.erlang import Erlang
-from bayesify.priors.error import Error
-from bayesify.priors.exponential import Exponential
-from bayesify.priors.fan_in import FanIn
-from bayesify.priors.gamma import Gamma
-from bayesify.priors.group_laplace import GroupLaplace
-from bayesify.priors.horseshoe import Horseshoe
-from bayesify.priors.inverse_gamma import InverseGamma
-from bayesify.priors.inverse_gaussian import InverseGaussian
-from bayesify.priors.laplace import Laplace
-from bayesify.priors.log_normal import LogNormal
-from bayesify.priors.log_uniform import LogUniform
-from bayesify.priors.logistic import Logistic
-from bayesify.priors.normal import Normal
-from bayesify.priors.normal_mixture import NormalMixture
-from bayesify.priors.pareto import Pareto
-from bayesify.priors.per_layer import PerLayer
-from bayesify.priors.radial import Radial
-from bayesify.priors.rayleigh import Rayleigh
-from bayesify.priors.std_wald import StdWald
-from bayesify.priors.student_t import StudentT
-from bayesify.priors.weibull import Weibull
-from bayesify.priors.weight_norm import WeightNorm
+from bayesify.priors.by_tensor import FanIn, PerLayer, WeightNorm
+from bayesify.priors.joint import Direction, Dirichlet, GroupLaplace, Radial
+from bayesify.priors.positive import (
+    ChiSquared,
+    Erlang,
+    Exponential,
+    Gamma,
+    InverseGamma,
+    InverseGaussian,
+    LogNormal,
+    Pareto,
+    Positive,
+    Rayleigh,
+    StdWald,
+    Weibull,
+)
+from bayesify.priors.real import (
+    Error,
+    Horseshoe,
+    Laplace,
+    LocationScale,
+    Logistic,
+    LogUniform,
+    Normal,
+    NormalMixture,
+    StudentT,
+)
 
 PRIORS: dict[str, type[Prior]] = {
     "normal": Normal,
@@ -75,16 +76,19 @@ def prior(name: str, **options: Any) -> Prior:
 __all__ = [
     "PRIORS",
     "ChiSquared",
+    "Direction",
     "Dirichlet",
     "Erlang",
     "Error",
     "Exponential",
     "FanIn",
     "Gamma",
+    "GroupLaplace",
     "Horseshoe",
     "InverseGamma",
     "InverseGaussian",
     "Laplace",
+    "LocationScale",
     "LogNormal",
     "LogUniform",
     "Logistic",
@@ -92,11 +96,13 @@ __all__ = [
     "NormalMixture",
     "Pareto",
     "PerLayer",
+    "Positive",
     "Prior",
     "Radial",
     "Rayleigh",
     "StdWald",
     "StudentT",
     "Weibull",
+    "WeightNorm",
     "prior",
 ]

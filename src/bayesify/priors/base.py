@@ -4,26 +4,20 @@ import inspect
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
-from bayesify.laws.features import Feature
-
-
-class Terms(NamedTuple):
-    """log p(w) = constant + Σ coefficient · feature(w)."""
-
-    constant: float
-    coefficients: dict[Feature, float]
+from bayesify.laws import Terms
 
 
 class Prior(ABC):
     """A prior over one tensor, as a value of plain numbers.
 
-    Members, in this order: `lower`, `log_prob`, `terms`, `options`, `at`.
+    Members, in this order: `lower`, `log_prob`, `terms`, `singularities`, `at`. Its options are the arguments of
+    `__init__`, all with defaults, each kept as the attribute of that name. The forms `LocationScale` (real.py) and
+    `Positive` (positive.py) make a prior of a law.
     """
 
     name: ClassVar[str]
@@ -32,14 +26,10 @@ class Prior(ABC):
     independent: ClassVar[bool] = True
     #: why no family of this library has a finite KL to this prior; "" where some have
     refusal: ClassVar[str] = ""
-
+    #: the lower end of the support: −inf for the whole line, 0 for positive priors
+    lower: float = -math.inf
     #: numbers that are exponents, which compiled code must take as constants
     constants: ClassVar[tuple[str, ...]] = ()
-
-    @property
-    def lower(self) -> float:
-        """The lower end of the support: −inf for the whole line, 0 for positive priors."""
-        return -math.inf
 
     @abstractmethod
     def log_prob(self, value: Tensor) -> Tensor:
@@ -53,10 +43,15 @@ class Prior(ABC):
         """log p as a sum of features of w; None where it is no such sum."""
         return None
 
+    def singularities(self) -> Sequence[complex] | None:
+        """Where log p is not analytic in the upper half of the complex plane, for priors without `terms`; None where
+        that is not known. The Taylor estimator converges inside them."""
+        return None
+
     @property
-    @abstractmethod
     def options(self) -> dict[str, Any]:
         """The numbers that make this prior again, as plain data: `bf.prior(name, **options)`."""
+        return {name: getattr(self, name) for name in option_names(type(self))}
 
     def at(self, name: str, like: Tensor) -> "Prior":
         """The prior of one tensor of a network: this one, unless it depends on the tensor's name or shape."""
@@ -85,9 +80,14 @@ class Prior(ABC):
         return hash((self.name, json.dumps(self.options, sort_keys=True)))
 
 
+def option_names(prior: type[Prior]) -> list[str]:
+    """The options of a prior: the arguments that it is made from."""
+    return list(inspect.signature(prior).parameters)
+
+
 def check_options(prior: type[Prior], options: Mapping[str, Any]) -> None:
     """Refuse options that the prior does not have."""
-    accepted = list(inspect.signature(prior).parameters)
+    accepted = option_names(prior)
     for name, value in options.items():
         if name not in accepted:
             choices = f"choose from {', '.join(accepted)}" if accepted else "it has none"
@@ -115,8 +115,3 @@ def whole(name: str, value: Any) -> float:
     if positive(name, value) != int(value):
         raise ValueError(f"prior {name}={value!r} must be a whole number: round it, or use the gamma prior")
     return float(value)
-
-
-def where_inside(value: Tensor, outside: Tensor, density: Callable[[Tensor], Tensor], inner: float) -> Tensor:
-    """density(value), and −inf where `outside`; there the density is taken at `inner`, so that gradients are 0."""
-    return torch.where(outside, -torch.inf, density(torch.where(outside, inner, value)))

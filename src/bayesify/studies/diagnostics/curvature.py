@@ -13,7 +13,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import as_arguments, inputs_of, target_of, to_device
-from bayesify.families.noise import random_signs
+from bayesify.laws.noise import random_signs
 from bayesify.model import BayesianModule
 from bayesify.studies.diagnostics.dense_curvature import closed_form_of
 from bayesify.studies.diagnostics.variance import variance_posterior

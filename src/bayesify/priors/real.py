@@ -1,0 +1,189 @@
+"""Priors of independent numbers on the whole line: the form w = loc + scale · ξ, and others."""
+
+import cmath
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bayesify import laws
+from bayesify.laws import Terms
+from bayesify.laws.features import log
+from bayesify.priors.base import Prior, number, positive
+
+
+class LocationScale(Prior):
+    """The density of loc + scale ξ, ξ from a law, for fixed numbers; entries independent."""
+
+    law: laws.Law
+    loc: float
+    scale: float
+
+    def __init__(self, loc: float = 0.0, scale: float = 1.0) -> None:
+        self.loc = number("loc", loc)
+        self.scale = positive("scale", scale)
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Where ξ is moved: loc and scale."""
+        return self.loc, self.scale
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log p₀((w − loc)/scale) − log scale, p₀ the law's density."""
+        loc, scale = self.place
+        centred = value - loc if loc else value
+        return self.law.log_prob(centred / scale) - math.log(scale)
+
+    def terms(self) -> Terms | None:
+        """Those of the law, moved; None where they are no features of w for this loc."""
+        terms = self.law.terms()
+        return None if terms is None else terms.moved(*self.place)
+
+    def singularities(self) -> Sequence[complex] | None:
+        """Those of the law, moved."""
+        own, (loc, scale) = self.law.singularities, self.place
+        return None if own is None else [loc + scale * z for z in own]
+
+
+class Normal(LocationScale):
+    """p(w) = N(w; mean, std²), entries independent."""
+
+    name = "normal"
+    about = "N(mean, std²)"
+    law = laws.Normal()
+
+    def __init__(self, mean: float = 0.0, std: float = 1.0) -> None:
+        self.mean = self.loc = number("mean", mean)
+        self.std = self.scale = positive("std", std)
+
+
+class Laplace(LocationScale):
+    """p(w) = exp(−|w − loc|/scale)/(2 scale), entries independent."""
+
+    name = "laplace"
+    about = "exp(−|w − loc|/scale)/(2 scale)"
+    law = laws.Laplace()
+
+
+class Logistic(LocationScale):
+    """p(w) = s(z)(1 − s(z))/scale, z = (w − loc)/scale, s the sigmoid; entries independent."""
+
+    name = "logistic"
+    about = "s(z)(1 − s(z))/scale, z = (w − loc)/scale, s the sigmoid"
+    law = laws.Logistic()
+
+
+class Horseshoe(LocationScale):
+    """w = scale λ z, λ half-Cauchy, z standard normal, with λ integrated out; entries independent.
+
+    log p(w) = x + log E₁(x) − ½ log 2π³ − log scale, x = (w/scale)²/2 (FORMULAS 2.2). The density has no bound at 0;
+    weights too small for x to be a normal number count as the smallest that is not.
+    """
+
+    name = "horseshoe"
+    about = "w = scale λ z, λ half-Cauchy, z standard normal"
+    law = laws.Horseshoe()
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__(scale=scale)
+
+
+class Error(LocationScale):
+    """p(w) = exp(−½ |z|^{2/c})/(s 2^{c/2+1} Γ(1 + c/2)), z = (w − loc)/s, c the option `tail`; entries independent.
+
+    c = 1 is the normal prior, c = 2 the Laplace prior of twice the scale. `terms` is a polynomial where 2/c is even,
+    |w|^{2/c} where loc = 0, else log p is no sum of features.
+    """
+
+    name = "error"
+    about = "exp(−½ |(w − loc)/scale|^{2/tail}), normalised (exponential power)"
+    constants = ("loc", "tail")
+
+    def __init__(self, loc: float = 0.0, scale: float = 1.0, tail: float = 1.0) -> None:
+        super().__init__(loc, scale)
+        self.tail = positive("tail", tail)
+
+    @property
+    def law(self) -> laws.Error:  # type: ignore[override]
+        """Made when asked for: the tail is an exponent, a constant of compiled code."""
+        return laws.Error(self.tail)
+
+
+class StudentT(Prior):
+    """p(w) ∝ (1 + z²/ν)^{−(ν+1)/2}, z = (w − loc)/scale, ν = df; entries independent."""
+
+    name = "student_t"
+    about = "Student's t with df degrees of freedom"
+
+    def __init__(self, df: float = 3.0, loc: float = 0.0, scale: float = 1.0) -> None:
+        self.df = positive("df", df)
+        self.loc = number("loc", loc)
+        self.scale = positive("scale", scale)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log Γ((ν+1)/2) − log Γ(ν/2) − ½ log(πν) − log s − (ν+1)/2 log(1 + z²/ν)."""
+        half = self.df / 2
+        constant = math.lgamma(half + 0.5) - math.lgamma(half) - 0.5 * math.log(math.pi * self.df)
+        z = (value - self.loc) / self.scale
+        return constant - math.log(self.scale) - (half + 0.5) * (z.square() / self.df).log1p()
+
+    def singularities(self) -> list[complex]:
+        """z² = −ν."""
+        return [complex(self.loc, math.sqrt(self.df) * self.scale)]
+
+
+class NormalMixture(Prior):
+    """p(w) = π N(w; 0, s₁²) + (1 − π) N(w; 0, s₂²), π the option `mix`; entries independent (Blundell et al. 2015)."""
+
+    name = "normal_mixture"
+    about = "mix N(0, std1²) + (1 − mix) N(0, std2²)"
+
+    def __init__(self, mix: float = 0.5, std1: float = 1.0, std2: float = 0.0025) -> None:
+        self.mix = number("mix", mix)
+        if not 0 < self.mix < 1:
+            raise ValueError(
+                f"prior mix={mix!r} must lie between 0 and 1; for one component use prior='normal'"
+            )
+        self.std1 = positive("std1", std1)
+        self.std2 = positive("std2", std2)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        first = self._component(value, self.mix, self.std1)
+        return torch.logaddexp(first, self._component(value, 1 - self.mix, self.std2))
+
+    @staticmethod
+    def _component(value: Tensor, weight: float, std: float) -> Tensor:
+        constant = math.log(weight) - math.log(std) - 0.5 * math.log(2 * math.pi)
+        return constant - 0.5 * (value / std).square()
+
+    def singularities(self) -> list[complex]:
+        """The zeros of p(w)."""
+        difference = 0.5 * (self.std2**-2 - self.std1**-2)
+        if difference == 0:
+            return []
+        ratio = (1 - self.mix) * self.std1 / (self.mix * self.std2)
+        zero = cmath.sqrt((math.log(ratio) + 1j * math.pi) / difference)
+        return [zero, -zero]
+
+
+class LogUniform(Prior):
+    """log p(w) = log_constant − log |w|, on the whole line, entries independent; improper, so a KL to it has a free
+    constant.
+
+    With log_constant = 0 the KL of a normal with mean μ and variance σ² → ∞·μ² tends to −½ log 2πe − ½ (γ + log 2) =
+    −2.0541 per weight; papers subtract that limit, as log_constant = −2.0541 does. At 0 the density is that of the
+    smallest normal number.
+    """
+
+    name = "log_uniform"
+    about = "1/|w|, improper"
+
+    def __init__(self, log_constant: float = 0.0) -> None:
+        self.log_constant = number("log_constant", log_constant)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self.log_constant - value.abs().clamp(min=torch.finfo(value.dtype).tiny).log()
+
+    def terms(self) -> Terms:
+        return Terms(self.log_constant, {log(1): -1.0})
