@@ -8,7 +8,8 @@ from torch import Generator, Tensor
 
 from bayesify.batches import inputs_for, target_of, to_device
 from bayesify.evaluation import metrics
-from bayesify.evaluation.metrics import ClassificationTally
+from bayesify.evaluation.metrics import ClassificationTally, RegressionTally
+from bayesify.evaluation.metrics.registry import needs_whole, number, reported
 from bayesify.likelihoods.base import match_real
 from bayesify.predict.predictive import Predictive
 
@@ -35,7 +36,8 @@ def evaluate(
     Classification: accuracy (top 5 too for more than ten classes), nll, brier; ece, mce, adaptive_ece and
     classwise_ece over `num_bins` bins; aurc; the means of confidence, entropy, epistemic uncertainty and
     disagreement. With several positions per example, over the positions that are not ignored.
-    Regression: rmse, nll (mixture over draws, per example), crps, calibration_error, mean std.
+    Regression: rmse, nll (mixture over draws, per example), crps, coverage90, mean std, calibration_error.
+    And what `bf.metrics.register` added.
 
     ood: inputs of another kind (or several sets of them by name): adds auroc, aupr and fpr95 of the
     entropy, out of distribution positive; of named sets as "name/auroc".
@@ -45,19 +47,12 @@ def evaluate(
             raise ValueError("ood= is for classification: a regression has no score of unknown inputs here")
         return _regression(model, loader, num_draws, generator)
     tally, num_data = tally_of(model, loader, num_draws, num_bins, generator)
-    values = tally.values()
-    result = {
-        **tally.metrics(),
-        "entropy": float(values["entropy"].double().mean()),
-        "epistemic": float(values["epistemic"].double().mean()),
-        "num_bins": float(num_bins),
-        "num_data": float(num_data),
-    }
+    result = {**tally.metrics(), "num_bins": float(num_bins), "num_data": float(num_data)}
     sets = ood if isinstance(ood, Mapping) else {} if ood is None else {"": ood}
     for name, others in sets.items():
         scores = scores_of(model, others, num_draws, generator)["entropy"]
-        found = {key: metrics.METRICS[key](values["entropy"], scores) for key in ("auroc", "aupr", "fpr95")}
-        result |= {f"{name}/{key}" if name else key: float(value) for key, value in found.items()}
+        found = {key: metric(tally.values()["entropy"], scores) for key, metric in reported("ood").items()}
+        result |= {f"{name}/{key}" if name else key: number(key, value) for key, value in found.items()}
     return result
 
 
@@ -66,7 +61,7 @@ def tally_of(
 ) -> tuple[ClassificationTally, int]:
     """The tally of a classifier over a loader, and the number of examples."""
     device = next(model.parameters()).device
-    tally, num_data = ClassificationTally(num_bins), 0
+    tally, num_data = ClassificationTally(num_bins, needs_whole("classification")), 0
     for batch in loader:
         target = to_device(target_of(batch), device)
         prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator)
@@ -132,36 +127,27 @@ def scores_of(
 def _regression(
     model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None
 ) -> dict[str, float]:
-    parts: list[dict[str, Tensor]] = []
+    tally = RegressionTally(needs_whole("regression"))
     device = next(model.parameters()).device
     for batch in loader:
         target = to_device(target_of(batch), device)
         x = inputs_for(model, batch)
         prediction = model.predict(x, num_draws, keep_samples=True, generator=generator)
-        parts.append({key: value.cpu() for key, value in _real(prediction, target).items()})
-    if not parts:
+        tally.add(prediction, **_real(prediction, target))
+    if len(tally) == 0:
         raise ValueError("the loader is empty: nothing to evaluate")
-    joined = {key: torch.cat([part[key] for part in parts]) for key in parts[0]}
-    mean, target, level = joined.pop("mean"), joined.pop("target"), joined.pop("level")
-    return {
-        "rmse": float(metrics.rmse(mean, target)),
-        **{key: float(value.double().mean()) for key, value in joined.items()},
-        "calibration_error": float(metrics.calibration_error(level)),
-        "num_data": float(len(target)),
-    }
+    return {**tally.metrics(), "num_data": float(len(tally))}
 
 
 def _real(prediction: Predictive, target: Tensor) -> dict[str, Tensor]:
-    """Per example of a batch: mean, target, nll, crps, std and the level of the target."""
-    mean = prediction.mean
-    target = match_real(mean, target, values=True)
+    """Of a batch: the target in the shape of the mean; per example its nll, crps, std and level."""
+    target = match_real(prediction.mean, target, values=True)
     nll = -prediction.log_prob(target)
     assert prediction.kept is not None
     means, variances = prediction.kept
     level = metrics.quantile_levels(means, variances, target)
     inside = (level >= 0.05) & (level <= 0.95)
     return {
-        "mean": mean,
         "target": target,
         "nll": nll,
         "crps": metrics.crps_each(means, variances, target).flatten(),

@@ -94,3 +94,16 @@ def test_half_precision_is_computed_in_double() -> None:
         value = function(mean, var, target)
         assert value.dtype == torch.float64
         assert float(value) == float(function(mean.double(), var.double(), target.double()))
+
+
+def test_without_variance_the_crps_is_the_distance() -> None:
+    """Of a point mass |y − mean|; of several E|X − y| − ½ E|X − X′| over the points themselves."""
+    mean, target = torch.tensor([0.0, 1.0, -2.0]), torch.tensor([0.0, 3.0, 1.0])
+    assert metrics.crps_each(mean, torch.zeros(3), target).tolist() == [0, 2, 3]
+    points = torch.tensor([[0.0], [0.0], [4.0]])
+    value = metrics.crps_each(points, torch.zeros(3, 1), torch.tensor([0.0]))
+    between = np.abs(points.numpy() - points.numpy().T).mean()
+    assert value.item() == pytest.approx(4 / 3 - between / 2)
+    assert metrics.quantile_levels(points, torch.zeros(3, 1), torch.tensor([0.0])).item() == pytest.approx(
+        1 / 3
+    )

@@ -50,3 +50,8 @@ def nll(probs: Tensor, target: Tensor) -> Tensor:
 def brier(probs: Tensor, target: Tensor) -> Tensor:
     """Mean squared distance to the one-hot target, summed over classes (0 to 2)."""
     return squared_error(probs, target).mean()
+
+
+def mean_confidence(probs: Tensor) -> Tensor:
+    """Mean probability of the most probable class."""
+    return probs.double().amax(1).mean()

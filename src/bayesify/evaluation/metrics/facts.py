@@ -1,46 +1,12 @@
 """What each number says, which way is better, and how it is written: one place for every table."""
 
-from dataclasses import dataclass
-from typing import Literal
+from bayesify.evaluation.metrics.registry import METRICS, Fact
 
-
-@dataclass(frozen=True)
-class Fact:
-    """meaning: a few words; better: which way; unit: "%" (stored as a share), "count" or "" (as it is)."""
-
-    meaning: str
-    better: Literal["higher", "lower"] | None = None
-    unit: Literal["%", "count", ""] = ""
-    short: str = ""  # header of a table; the key where it is empty
-
-
+#: numbers that are no metrics of their own; those are in METRICS
 FACTS: dict[str, Fact] = {
-    "accuracy": Fact("share of right answers", "higher", "%"),
-    "top5_accuracy": Fact("right answer among the five most probable", "higher", "%", "top 5"),
-    "rmse": Fact("root mean squared error, in the target's units", "lower", "", "RMSE"),
-    "nll": Fact("mean −log p(target): smaller is better", "lower", "", "NLL"),
-    "brier": Fact("squared distance to the right answer, 0 to 2", "lower", "", "Brier"),
-    "ece": Fact("mean gap between confidence and accuracy", "lower", "%", "ECE"),
-    "mce": Fact("largest gap between confidence and accuracy", "lower", "%", "MCE"),
-    "adaptive_ece": Fact("the same over bins of equally many examples", "lower", "%", "aECE"),
-    "classwise_ece": Fact("the same for each class, averaged", "lower", "%", "cwECE"),
     "ece_20bins": Fact("the same over 20 bins with more than 5 examples", "lower", "%", "ECE (20 bins)"),
     "mce_20bins": Fact("largest gap of those 20 bins", "lower", "%", "MCE (20 bins)"),
     "ece_8bins": Fact("the same over 8 bins of equally many examples", "lower", "%", "ECE (8 bins)"),
-    "aurc": Fact("mean error when only the surest answers count", "lower", "%", "AURC"),
-    "auroc": Fact("telling unknown inputs apart; 50 % is chance", "higher", "%", "AUROC"),
-    "aupr": Fact("the same as average precision, unknown positive", "higher", "%", "AUPR"),
-    "fpr95": Fact("known inputs flagged when 95 % of unknown are", "lower", "%", "FPR95"),
-    "mce_corruption": Fact("mean corruption error against the reference", "lower", "%", "mCE"),
-    "rmce_corruption": Fact("the same relative to clean inputs", "lower", "%", "rmCE"),
-    "crps": Fact("distance of the distribution to the target", "lower", "", "CRPS"),
-    "coverage90": Fact("targets inside the central 90 % interval", None, "%", "in 90 %"),
-    "calibration_error": Fact("mean gap of predicted and observed quantiles", "lower", "%", "cal. error"),
-    "std": Fact("mean predicted std, in the target's units"),
-    "entropy": Fact("mean uncertainty of the predictions, in nats"),
-    "epistemic": Fact("part of it from the draws' disagreement, in nats"),
-    "confidence": Fact("mean probability of the predicted class", None, "%"),
-    "disagreement": Fact("pairs of draws with different answers", None, "%"),
     "temperature": Fact("above 1 the model was overconfident"),
     "infidelity": Fact("how badly the saliency map predicts changes", "lower"),
     "sensitivity": Fact("how much the saliency map moves with the input", "lower"),
@@ -69,9 +35,10 @@ _NONE = Fact("")
 
 
 def fact(name: str) -> Fact:
-    """The fact of a metric, also of a longer key: "fog_3/ece", "val_accuracy", "auroc_confidence"."""
+    """The fact of a number, also of a longer key: "fog_3/ece", "val_accuracy", "auroc_confidence"."""
     name = name.rsplit("/", 1)[-1].removeprefix("val_")
-    return FACTS.get(name, FACTS.get(name.partition("_")[0], _NONE))
+    facts = {**FACTS, **METRICS}
+    return facts.get(name, facts.get(name.partition("_")[0], _NONE))
 
 
 def written(name: str, value: float) -> str:
@@ -93,7 +60,7 @@ def header(name: str, num_bins: int | None = None) -> str:
     last = name.rsplit("/", 1)[-1]
     known = fact(name)
     text = known.short if known.short else last.replace("_", " ")
-    if last not in FACTS and known.short:  # "auroc_mutual_information"
+    if last not in METRICS and last not in FACTS and known.short:  # "auroc_mutual_information"
         text += f" by {last.partition('_')[2].replace('_', ' ')}"
     binned = last in ("ece", "mce", "adaptive_ece", "classwise_ece") and num_bins is not None
     return f"{text} ({num_bins} bins)" if binned else text

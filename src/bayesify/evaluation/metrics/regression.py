@@ -67,9 +67,12 @@ def sharpness(var: Tensor) -> Tensor:
 
 
 def quantile_levels(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
-    """F(y), the probability below the target, elementwise: uniform for a calibrated model."""
+    """F(y), the probability below the target, elementwise: uniform for a calibrated model.
+
+    Of a draw without variance that hits the target one half is below it.
+    """
     mean, var, target = _as_draws(mean, var, target)
-    return torch.special.ndtr((target - mean) / var.sqrt()).mean(0)
+    return torch.special.ndtr(_in_stds(target - mean, var)).mean(0)
 
 
 def calibration_curve(level: Tensor, levels: Sequence[float] = LEVELS) -> CalibrationCurve:
@@ -104,8 +107,12 @@ def _as_draws(mean: Tensor, var: Tensor, target: Tensor) -> tuple[Tensor, Tensor
 
 
 def _mean_absolute(mean: Tensor, var: Tensor) -> Tensor:
-    """E|X| for X ~ N(mean, var)."""
-    std = var.sqrt()
-    z = mean / std
+    """E|X| for X ~ N(mean, var); |mean| at variance 0."""
+    z = _in_stds(mean, var)
     density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
-    return 2 * std * density + mean * (2 * torch.special.ndtr(z) - 1)
+    return 2 * var.sqrt() * density + mean * (2 * torch.special.ndtr(z) - 1)
+
+
+def _in_stds(distance: Tensor, var: Tensor) -> Tensor:
+    """distance / √var; at variance 0 its limit, ±∞, and 0 for no distance."""
+    return distance / var.sqrt().clamp_min(torch.finfo(var.dtype).tiny)

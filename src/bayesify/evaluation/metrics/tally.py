@@ -1,13 +1,86 @@
 """Metrics of a whole data set, batch by batch: memory for a few numbers per example, not for probabilities."""
 
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor
 
 from bayesify.evaluation.metrics import calibration, classification, selective, uncertainty
 from bayesify.evaluation.metrics.confidence import ConfidenceSets, confidence_sets
+from bayesify.evaluation.metrics.registry import number, reported
+from bayesify.predict.predictive import Predictive, concatenate
 
 
-class ClassificationTally:
+class Tally(ABC):
+    """Numbers per example, and from them the metrics of a task, read at any time.
+
+    keep_whole: keep the predictions too, for metrics that are functions of the whole set (`needs_whole` says whether
+        there are any); without it these are left out.
+    """
+
+    task: ClassVar[str]
+
+    def __init__(self, keep_whole: bool = False) -> None:
+        self._parts: list[dict[str, Tensor]] = []
+        self._whole: list[Any] | None = [] if keep_whole else None
+
+    def _keep(self, values: dict[str, Tensor], whole: Any) -> None:
+        self._parts.append({key: value.detach().cpu() for key, value in values.items()})
+        if self._whole is not None:
+            self._whole.append(whole.detach().cpu() if isinstance(whole, Tensor) else whole.to("cpu"))
+
+    def __len__(self) -> int:
+        return sum(len(part["target"]) for part in self._parts)
+
+    def values(self) -> dict[str, Tensor]:
+        """name -> (N, ...): the numbers kept per example."""
+        if len(self) == 0:
+            raise ValueError("nothing to evaluate: no example was added")
+        if len(self._parts) > 1:
+            joined = {key: torch.cat([part[key] for part in self._parts]) for key in self._parts[0]}
+            self._parts = [joined]
+        return dict(self._parts[0])
+
+    def mean(self, key: str) -> Tensor | None:
+        """The mean over the examples; None where nothing was kept under this name."""
+        value = self.values().get(key)
+        return None if value is None else value.double().mean()
+
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the registry that are reported for this task."""
+        found: dict[str, Any] = {}
+        for name, metric in reported(self.task).items():
+            way = getattr(metric, self.task)
+            if way is True:
+                if self._whole is not None:
+                    found[name] = number(name, metric(self._predictions(), self.values()["target"]))
+                continue
+            value = self.mean(way) if isinstance(way, str) else way(self)
+            if value is not None:
+                found[name] = float(value)
+        return found
+
+    @abstractmethod
+    def _predictions(self) -> Any:
+        """Of the whole set, as metrics take them."""
+
+
+class RegressionTally(Tally):
+    """Add batches, read the metrics at any time."""
+
+    task = "regression"
+
+    def add(self, prediction: Predictive, target: Tensor, **each: Tensor) -> None:
+        """One batch: target (N, ...), and numbers per example or per target, e.g. nll and crps."""
+        self._keep({"mean": prediction.mean, "target": target, **each}, prediction)
+
+    def _predictions(self) -> Predictive:
+        assert self._whole is not None
+        return concatenate(self._whole)
+
+
+class ClassificationTally(Tally):
     """Add batches, read the metrics at any time; tallies of several processes merge.
 
     Per example it keeps a handful of numbers (`values`), in float64 on the CPU; of the probabilities only
@@ -19,11 +92,12 @@ class ClassificationTally:
     0.5
     """
 
-    def __init__(self, num_bins: int = 15) -> None:
+    task = "classification"
+
+    def __init__(self, num_bins: int = 15, keep_whole: bool = False) -> None:
+        super().__init__(keep_whole)
         self.num_bins = num_bins
-        self._parts: list[dict[str, Tensor]] = []
         self._classwise: Tensor | None = None
-        self._num_classes = 0
 
     def add(
         self,
@@ -57,51 +131,28 @@ class ClassificationTally:
             agreement, majority = votes.max(1)
             part |= {"agreement": agreement, "majority_correct": majority == target}
             part["disagreement"] = uncertainty.disagreement(votes, num_draws)
-        self._parts.append({key: value.detach().cpu() for key, value in part.items()})
+        self._keep(part, probs)
         sums = calibration.classwise_sums(probs, target, self.num_bins).cpu()
         self._classwise = sums if self._classwise is None else self._classwise + sums
-        self._num_classes = probs.shape[1]
 
     def merge(self, other: "ClassificationTally") -> None:
         """Take over the examples of another tally."""
         if other.num_bins != self.num_bins:
             raise ValueError(f"num_bins={other.num_bins} of the other tally must be {self.num_bins}")
+        if self._whole is not None:
+            if other._whole is None:
+                raise ValueError("the other tally must be made with keep_whole=True as this one")
+            self._whole += other._whole
         self._parts += other._parts
         if other._classwise is not None:
             mine = self._classwise
             self._classwise = other._classwise if mine is None else mine + other._classwise
-            self._num_classes = other._num_classes
 
-    def __len__(self) -> int:
-        return sum(len(part["target"]) for part in self._parts)
-
-    def values(self) -> dict[str, Tensor]:
-        """name -> (N,): the numbers kept per example."""
-        if len(self) == 0:
-            raise ValueError("nothing to evaluate: no example was added")
-        return {key: torch.cat([part[key] for part in self._parts]) for key in self._parts[0]}
-
-    def metrics(self) -> dict[str, float]:
-        """The conventional metrics; ece and its relatives over `num_bins` bins."""
-        v = self.values()
+    @property
+    def classwise(self) -> Tensor:
+        """(3, classes, bins): `calibration.classwise_sums` of all examples."""
         assert self._classwise is not None
-        bins = calibration.binned(v["confidence"], v["correct"], self.num_bins)
-        mass = calibration.binned(v["confidence"], v["correct"], self.num_bins, equal_mass=True)
-        wrong = 1 - v["correct"]
-        result = {
-            "accuracy": v["correct"].mean(),
-            "top5_accuracy": v["top5"].mean() if "top5" in v else None,
-            "nll": v["nll"].mean(),
-            "brier": v["brier"].mean(),
-            "ece": calibration.mean_gap(bins),
-            "mce": calibration.largest_gap(bins),
-            "adaptive_ece": calibration.mean_gap(mass),
-            "classwise_ece": calibration.classwise_mean(self._classwise),
-            "aurc": selective.aurc(-v["confidence"], wrong),
-            "confidence": v["confidence"].mean(),
-            "disagreement": v["disagreement"].mean() if "disagreement" in v else None,
-        }
-        return {key: float(value) for key, value in result.items() if value is not None}
+        return self._classwise
 
     def reliability(self, equal_mass: bool = False, num_bins: int | None = None) -> calibration.Bins:
         """The reliability curve, over other bins if wanted."""
@@ -120,3 +171,7 @@ class ClassificationTally:
         if "agreement" not in v:
             raise ValueError("confidence sets need votes: give add(..., votes=prediction.votes)")
         return confidence_sets(v["agreement"], v["majority_correct"], thresholds)
+
+    def _predictions(self) -> Tensor:
+        assert self._whole is not None
+        return torch.cat(self._whole)

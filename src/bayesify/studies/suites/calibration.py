@@ -28,8 +28,6 @@ def calibration(subject: Subject) -> Outcome:
     values = tally.values()
     metrics = {
         **tally.metrics(),
-        "entropy": float(values["entropy"].double().mean()),
-        "epistemic": float(values["epistemic"].double().mean()),
         **_other_bins(tally),
         "num_bins": float(subject.num_bins),
         "num_data": float(num_data),
