@@ -10,10 +10,11 @@ from report_data import evaluation, several
 from rich.console import Console
 from scipy import stats
 
+import bayesify as bf
 from bayesify.evaluation.statistics import paired_t_test
 from bayesify.report import Cell, Column, Report, Table
 from bayesify.report.comparison import column_cells, comparison, grouped, with_corruption_errors
-from bayesify.report.papers import PAPERS, cited
+from bayesify.report.papers import cited
 from bayesify.studies.suites import Evaluation, Outcome
 
 
@@ -168,7 +169,7 @@ def test_the_overview_joins_the_suites() -> None:
 def test_papers_are_cited_once() -> None:
     found = cited(["emp", "ecmp", "point", "vdp"], ["calibration", "corruption"])
     assert len(found) == 4
-    assert PAPERS["emp"] in found
+    assert bf.EnsemblePatching.paper in found
     assert cited(["point"], []) == []
 
 

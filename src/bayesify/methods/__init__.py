@@ -31,6 +31,14 @@ METHODS: dict[str, Callable[..., Method]] = {
 }
 
 
+def method_class(name: str) -> type[Method]:
+    """The class behind a name; `Method` itself, which says nothing, where nothing of that name is registered."""
+    found = METHODS.get(name, Method)
+    while isinstance(found, partial):
+        found = found.func
+    return found if isinstance(found, type) else Method
+
+
 def method(name: str, **options: object) -> Method:
     """A method by name, with its options."""
     return lookup(METHODS, name, "method")(**options)
@@ -50,4 +58,5 @@ __all__ = [
     "VarianceNetwork",
     "VariationalDropout",
     "method",
+    "method_class",
 ]

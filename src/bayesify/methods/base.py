@@ -1,7 +1,7 @@
 """The face of every method: data that assembles family, prior, pass and optimiser."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -20,12 +20,14 @@ class Method(ABC):
     """How a network becomes Bayesian. A method holds plain data and changes nothing.
 
     Members, in this order: `needs_num_data`, `posterior`, `nll`, `optimizer`, `check_optimizer`, `select`, `fixed_to`,
-    `options`.
+    `options`, `report_sections`.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]  # one line for `bayesify show methods`
+    paper: ClassVar[str] = ""  # what a report says to cite
     needs_random: ClassVar[bool] = True  # a `where` that selects nothing is an error
+    is_reference: ClassVar[bool] = False  # reports measure other methods against it
 
     #: which parameters are random
     where: Where = ~where.norm
@@ -34,6 +36,7 @@ class Method(ABC):
 
     @property
     def needs_num_data(self) -> bool:
+        """Does the loss need the number of training examples?"""
         return True
 
     @abstractmethod
@@ -65,6 +68,7 @@ class Method(ABC):
         """Raise where training by an optimiser of the user's would not be this method."""
 
     def select(self, net: nn.Module, example: Any) -> Selection:
+        """Which parameters of `net` are random."""
         return select(net, self.where, example)
 
     def fixed_to(self, names: list[str]) -> "Method":
@@ -75,6 +79,11 @@ class Method(ABC):
         """Plain data that makes this method again, `where` left out."""
         result = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "where"}
         return {key: _plain(value) for key, value in result.items()}
+
+    @classmethod
+    def report_sections(cls, rows: Sequence[Any]) -> Sequence[Any]:
+        """Chapters of a report on its rows by this method: `bayesify.report.Section`s, beside those of the suites."""
+        return ()
 
 
 def _plain(value: Any) -> Any:

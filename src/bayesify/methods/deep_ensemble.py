@@ -23,6 +23,10 @@ class DeepEnsemble(Method):
 
     name = "deep_ensemble"
     about = "independent members, each by any method"
+    paper = (
+        "B. Lakshminarayanan, A. Pritzel, C. Blundell: Simple and Scalable Predictive Uncertainty Estimation using "
+        "Deep Ensembles. NeurIPS 2017."
+    )
 
     method: Method = field(default_factory=Point)
     num_members: int = 5

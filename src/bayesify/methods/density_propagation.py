@@ -47,6 +47,7 @@ class DensityPropagation(Method):
 
     name = "vdp"
     about = "density propagation (VDP++): mean and variance through every layer in one pass"
+    paper = "Efficient Scaling of Bayesian Neural Networks (VDP++). Anonymous authors."
 
     covariance: str = "diagonal"
     objective: str = "expected"

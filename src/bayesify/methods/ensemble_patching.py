@@ -60,6 +60,10 @@ class EnsemblePatching(Method):
 
     name = "emp"
     about = "K components trained together: each patched layer (emp) or weight (ecmp) is chosen among them"
+    paper = (
+        "O. Chang, Y. Yao, D. Williams-King, H. Lipson: Ensemble Model Patching: A Parameter-Efficient Variational "
+        "Bayesian Neural Network. 2019."
+    )
 
     num_components: int = 5
     assignment: str = "layer"

@@ -24,6 +24,10 @@ class MCDropout(Method):
 
     name = "mc_dropout"
     about = "dropout kept on when predicting: the network's own layers, or rows of its weights"
+    paper = (
+        "Y. Gal, Z. Ghahramani: Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep Learning. "
+        "ICML 2016."
+    )
     needs_random = False
 
     drop_prob: float = 0.1

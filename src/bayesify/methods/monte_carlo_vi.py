@@ -41,6 +41,10 @@ class MonteCarloVI(Method):
 
     name = "mc_vi"
     about = "variational inference: a distribution over every weight, trained by the ELBO"
+    paper = (
+        "J. Nazarovs, R. R. Mehta, V. S. Lokhande, V. Singh: Graph Reparameterizations for Enabling 1000+ Monte Carlo "
+        "Iterations in Bayesian Deep Neural Networks. UAI 2021."
+    )
 
     family: str = "normal"
     prior: str | Prior = "normal"

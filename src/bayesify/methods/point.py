@@ -19,6 +19,7 @@ class Point(Method):
     name = "point"
     needs_random = False
     about = "the plain network: maximum likelihood, or MAP with a prior"
+    is_reference = True
 
     where: Where = where.all
     prior: str | Prior | None = None

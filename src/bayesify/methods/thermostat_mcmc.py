@@ -63,6 +63,7 @@ class ThermostatMCMC(Method):
 
     name = "atmc"
     about = "posterior draws by stochastic-gradient MCMC (ATMC, SGNHT, SGHMC, SGLD, pSGLD)"
+    paper = "J. Heek, N. Kalchbrenner: Bayesian Inference for Large Scale Image Classification. 2019."
 
     where: Where = where.all
     sampler: str = "atmc"

@@ -67,6 +67,11 @@ class VarianceNetwork(Method):
 
     name = "variance"
     about = "variance network: noise as large as the weights, or larger; what was learned is in the variances"
+    paper = (
+        "K. Neklyudov, D. Molchanov, A. Ashukha, D. Vetrov: Variance Networks: When Expectation Does Not Meet Your "
+        "Expectations. ICLR 2019."
+    )
+
     where: Where = LAYERS
     parameterization: str = "layer"
     prior: str | Prior = LOG_UNIFORM

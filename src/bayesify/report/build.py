@@ -1,18 +1,36 @@
 """From evaluations to a report: one page, and the main table in four formats."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bayesify.atomic import write_text
+from bayesify.evaluation.metrics import BUILT_IN
 from bayesify.evaluation.metrics.facts import fact, written
 from bayesify.report import posterior_sections, sections
 from bayesify.report.comparison import Row, comparison, grouped, with_corruption_errors
 from bayesify.report.page import Copy, Folded, List, Page, Section
 from bayesify.report.papers import cited
 from bayesify.report.tables import Cell, Column, Table
-from bayesify.studies.suites.store import Evaluation
+from bayesify.studies.suites import SUITES, Evaluation, Outcome
 
+#: the chapters in their order, each a function of the report's rows; None where they have nothing to say.
+#: A suite that has none of its name gets a table
+SECTIONS: dict[str, Callable[[Sequence[Row]], Section | None]] = {
+    "calibration": sections.calibration_section,
+    "regression": sections.regression_section,
+    "ood": sections.ood_section,
+    "corruption": sections.corruption_section,
+    "shift": sections.shift_section,
+    "adversarial": sections.adversarial_section,
+    "saliency": sections.saliency_section,
+    "compression": sections.compression_section,
+    "kl": posterior_sections.kl_section,
+    "variance": posterior_sections.variance_section,
+    "chain": posterior_sections.chain_section,
+    "examples": sections.examples_section,
+}
 OVERVIEW = ("accuracy", "nll", "brier", "ece", "aurc", "rmse", "crps", "calibration_error", "coverage90")
 HIDDEN = ("settings", "name")  # facts that are no column of the table of runs
 FROM_OTHERS = (("ood", "auroc"), ("corruption", "corrupted/accuracy"), ("shift", "rotated_30/accuracy"))
@@ -30,35 +48,23 @@ class Report:
     ) -> None:
         if not evaluations:
             raise ValueError("evaluations is empty: a report needs at least one run")
-        self.rows = with_corruption_errors(grouped(evaluations))
+        self.rows = with_corruption_errors(grouped(evaluations, class_names))
         self.title = title if title else " · ".join(row.label for row in self.rows[:3])
-        self.class_names = class_names
 
     def overview(self) -> Table:
         """The table that a results section has: quality, calibration, shift, cost."""
         rows = [_joined(row) for row in self.rows]
         others = [key for suite, end in FROM_OTHERS for key in _keys(self.rows, suite, end)]
-        keys = [*OVERVIEW, *others, "parameters", "seconds"]
+        keys = [*OVERVIEW, *_registered(self.rows), *others, "parameters", "seconds"]
         return comparison(rows, "overview", keys, "Results")
 
     def page(self) -> Page:
         """The whole report."""
-        rows, names = self.rows, self.class_names
-        found = [
-            sections.calibration_section(rows),
-            sections.regression_section(rows),
-            sections.ood_section(rows),
-            sections.corruption_section(rows),
-            sections.shift_section(rows),
-            sections.adversarial_section(rows),
-            sections.saliency_section(rows, names),
-            sections.compression_section(rows),
-            posterior_sections.kl_section(rows),
-            posterior_sections.variance_section(rows),
-            posterior_sections.chain_section(rows),
-            sections.examples_section(rows, names),
-        ]
-        table = self.overview()
+        rows, table = self.rows, self.overview()
+        found = [section(rows) for section in SECTIONS.values()]
+        found += [sections.suite_section(name, rows) for name in SUITES if name not in SECTIONS]
+        for method in dict.fromkeys(row.method for row in rows):
+            found += method.report_sections([row for row in rows if row.method is method])
         first = Section("Results", [List(self.in_short(table)), table, *_table_files(table)])
         made = [first, *(s for s in found if s is not None), self._runs(), self._papers()]
         count = sum(len(row.runs) for row in rows)
@@ -113,9 +119,8 @@ class Report:
         return Section("Runs", [Table("What was run", columns, body)])
 
     def _papers(self) -> Section:
-        methods = [row.first.method for row in self.rows]
-        suites = list({name for row in self.rows for name in row.first.outcomes})
-        papers = cited(methods, suites)
+        suites = (name for row in self.rows for name in row.first.outcomes)
+        papers = cited([row.first.method for row in self.rows], suites)
         return Section("To cite", [List(papers, "papers")] if papers else [])
 
 
@@ -132,10 +137,6 @@ def _table_files(table: Table) -> list[Any]:
 
 def _joined(row: Row) -> Row:
     """The row with one suite "overview" that holds every number of it."""
-    from dataclasses import replace
-
-    from bayesify.studies.suites.subject import Outcome
-
     runs = []
     for run in row.runs:
         numbers: dict[str, float] = {}
@@ -144,7 +145,14 @@ def _joined(row: Row) -> Row:
         numbers |= {k: float(run.facts[k]) for k in ("parameters", "seconds") if run.facts.get(k) is not None}
         each = run.outcomes["calibration"].arrays if "calibration" in run.outcomes else {}
         runs.append(replace(run, outcomes={"overview": Outcome(numbers, each)}))
-    return Row(row.label, runs)
+    return replace(row, runs=runs)
+
+
+def _registered(rows: Sequence[Row]) -> list[str]:
+    """Metrics that do not come with the package."""
+    suites = [row.first.outcomes["calibration"] for row in rows if "calibration" in row.first.outcomes]
+    found = dict.fromkeys(key for suite in suites for key in suite.metrics)
+    return [key for key in found if "/" not in key and key not in BUILT_IN]
 
 
 def _keys(rows: Sequence[Row], suite: str, ending: str) -> list[str]:

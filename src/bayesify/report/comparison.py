@@ -3,15 +3,17 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from bayesify.evaluation.metrics.corruption import mean_corruption_error, relative_mean_corruption_error
 from bayesify.evaluation.metrics.facts import fact, header, written
 from bayesify.evaluation.statistics import holm, mean, paired_t_test
+from bayesify.methods import Method, method_class
 from bayesify.report.tables import Cell, Column, Table
-from bayesify.studies.suites.store import Evaluation
+from bayesify.studies.suites import Evaluation, Outcome
 
 LEVEL = 0.05
 FEW = 5  # seeds; below it the table warns
@@ -35,10 +37,17 @@ class Row:
 
     label: str
     runs: Sequence[Evaluation]
+    class_names: Sequence[str] | None = None
 
     @property
     def first(self) -> Evaluation:
+        """The run that stands for the row in figures of one run."""
         return self.runs[0]
+
+    @property
+    def method(self) -> type[Method]:
+        """The method by which it was trained."""
+        return method_class(self.first.method)
 
     @property
     def pictured(self) -> str:
@@ -55,7 +64,7 @@ class Row:
         )
 
 
-def grouped(evaluations: Sequence[Evaluation]) -> list[Row]:
+def grouped(evaluations: Sequence[Evaluation], class_names: Sequence[str] | None = None) -> list[Row]:
     """Runs that differ in nothing but the seed are one row; equal labels of different rows get a number."""
     groups: dict[str, list[Evaluation]] = {}
     for run in evaluations:
@@ -70,7 +79,7 @@ def grouped(evaluations: Sequence[Evaluation]) -> list[Row]:
     for i, label in enumerate(labels):
         same = labels[: i + 1].count(label)
         numbered.append(f"{label} ({same})" if labels.count(label) > 1 else label)
-    return [Row(label, runs) for label, runs in zip(numbered, groups.values(), strict=True)]
+    return [Row(label, runs, class_names) for label, runs in zip(numbered, groups.values(), strict=True)]
 
 
 def comparison(rows: Sequence[Row], suite: str, keys: Sequence[str], title: str) -> Table:
@@ -184,19 +193,17 @@ def _shown(key: str, value: float, error: float) -> str:
     return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
-def with_corruption_errors(rows: Sequence[Row], reference: str = "point") -> list[Row]:
-    """The rows with mCE and rmCE against the first row of method `reference` (else the first row)."""
-    from dataclasses import replace
+def reference(rows: Sequence[Row]) -> Row:
+    """What the others are measured against: the first row by a method that is a reference, else the first."""
+    return next((row for row in rows if row.method.is_reference), rows[0])
 
-    import torch
 
-    from bayesify.studies.suites.subject import Outcome
-
+def with_corruption_errors(rows: Sequence[Row]) -> list[Row]:
+    """The rows with mCE and rmCE against the `reference` of those that have the suite corruption."""
     have = [row for row in rows if row.first.array("corruption", "accuracy") is not None]
     if not have:
         return list(rows)
-    base = next((row for row in have if row.first.method == reference), have[0])
-    outcomes = [run.outcomes["corruption"] for run in base.runs if "corruption" in run.outcomes]
+    outcomes = [run.outcomes["corruption"] for run in reference(have).runs if "corruption" in run.outcomes]
     errors = np.mean([1 - outcome.arrays["accuracy"] for outcome in outcomes], 0)
     clean = float(np.mean([outcome.arrays["clean_error"] for outcome in outcomes]))
 
@@ -215,4 +222,4 @@ def with_corruption_errors(rows: Sequence[Row], reference: str = "point") -> lis
         changed = Outcome({**outcome.metrics, **numbers}, outcome.arrays)
         return replace(run, outcomes={**run.outcomes, "corruption": changed})
 
-    return [Row(row.label, [extended(run) for run in row.runs]) for row in rows]
+    return [replace(row, runs=[extended(run) for run in row.runs]) for row in rows]

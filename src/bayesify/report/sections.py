@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesify.report.comparison import Row, comparison
+from bayesify.evaluation.evaluate import SCORES
+from bayesify.report.comparison import Row, comparison, reference
 from bayesify.report.figures import calibration as calibrated
 from bayesify.report.figures import examples, shift
 from bayesify.report.page import Folded, Gallery, Part, Picture, Section
@@ -15,6 +16,7 @@ Series = list[tuple[str, np.ndarray, np.ndarray]]
 
 
 def having(rows: Sequence[Row], suite: str, key: str) -> list[Row]:
+    """The rows in which a suite has this array."""
     return [row for row in rows if row.first.array(suite, key) is not None]
 
 
@@ -98,7 +100,7 @@ def ood_section(rows: Sequence[Row]) -> Section | None:
     if not have:
         return None
     keys = list(dict.fromkeys(key for row in have for key in row.first.outcomes["ood"].metrics))
-    main = [key for key in keys if "_" not in key.rsplit("/", 1)[-1]]
+    main = [key for key in keys if not key.endswith(tuple(f"_{score}" for score in SCORES))]
     rest = [key for key in keys if key not in main and "auroc" in key]
     pictures = []
     for row in have:
@@ -145,12 +147,11 @@ def corruption_section(rows: Sequence[Row]) -> Section | None:
         for row in have
     ]
     keys = ("corrupted/accuracy", "corrupted/nll", "corrupted/ece", "mce_corruption", "rmce_corruption")
-    reference = next((row.label for row in have if row.first.method == "point"), have[0].label)
     return Section(
         "Corruptions",
         [
             f"Noise, blur, weather and compression, as in CIFAR-10-C and ImageNet-C. mCE and rmCE are relative to "
-            f"“{reference}”: below 100 % is better than it.",
+            f"“{reference(have).label}”: below 100 % is better than it.",
             comparison(rows, "corruption", keys, "Mean over 15 corruptions and 5 severities"),
             Gallery(pictures),
             Folded("Every corruption", [Gallery(maps, "small")]),
@@ -197,7 +198,7 @@ def adversarial_section(rows: Sequence[Row]) -> Section | None:
     return Section("Attacks", [text, table, Gallery(pictures)])
 
 
-def saliency_section(rows: Sequence[Row], class_names: Sequence[str] | None) -> Section | None:
+def saliency_section(rows: Sequence[Row]) -> Section | None:
     """Saliency maps."""
     have = [row for row in rows if "saliency" in row.first.outcomes]
     if not have:
@@ -205,7 +206,7 @@ def saliency_section(rows: Sequence[Row], class_names: Sequence[str] | None) -> 
     strips = []
     for row in having(have, "saliency", "maps"):
         a = row.first.outcomes["saliency"].arrays
-        labels = [str(c) if class_names is None else class_names[c] for c in a["labels"]]
+        labels = [str(c) if row.class_names is None else row.class_names[c] for c in a["labels"]]
         figure = examples.saliency_maps(a["images"], a["maps"], labels)
         strips.append(
             Folded(row.label, [Gallery([Picture(figure, "Predicted class and its saliency.", True)], "wide")])
@@ -233,7 +234,7 @@ def compression_section(rows: Sequence[Row]) -> Section | None:
     return Section("Compression", [text, table, gallery])
 
 
-def examples_section(rows: Sequence[Row], class_names: Sequence[str] | None) -> Section | None:
+def examples_section(rows: Sequence[Row]) -> Section | None:
     """The inputs that a person should look at."""
     have = having(rows, "calibration", "uncertain_images")
     if not have:
@@ -248,8 +249,16 @@ def examples_section(rows: Sequence[Row], class_names: Sequence[str] | None) -> 
         for kind, words in (("uncertain", "Most uncertain"), ("wrong", "Most confidently wrong")):
             if f"{kind}_images" in a:
                 images, probs, targets = (a[f"{kind}_{key}"] for key in ("images", "probs", "targets"))
-                figure = examples.predictions(images, probs, targets, class_names)
+                figure = examples.predictions(images, probs, targets, row.class_names)
                 pictures.append(Picture(figure, f"{row.pictured}. {words} test inputs.", wide=True))
         gallery = Gallery(pictures, "wide")
         parts.append(gallery if number == 0 else Folded(row.label, [gallery]))
     return Section("Examples", parts)
+
+
+def suite_section(suite: str, rows: Sequence[Row]) -> Section | None:
+    """The numbers of a suite without a chapter of its own."""
+    have = [row for row in rows if suite in row.first.outcomes]
+    keys = list(dict.fromkeys(key for row in have for key in row.first.outcomes[suite].metrics))
+    title = suite.replace("_", " ").capitalize()
+    return Section(title, [comparison(rows, suite, keys, title)]) if keys else None
