@@ -1,6 +1,8 @@
 """Checks of what a user hands in; each error names the argument, the value and the remedy."""
 
+import math
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 import torch
@@ -64,8 +66,8 @@ def check_whole(value: Any, argument: str, least: int) -> None:
 
 
 def check_not_negative(value: Any, argument: str) -> None:
-    """`value` must be a number, 0 or larger."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+    """`value` must be a number, 0 or larger, and finite."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
         raise ValueError(f"{argument}={value!r} must be a number, 0 or larger, e.g. {argument}=0.1")
 
 

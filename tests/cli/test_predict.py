@@ -80,13 +80,16 @@ def test_unreadable_files_are_named_after_the_others_are_done(digits: Path, tmp_
     Image.fromarray(digit_image(0)).save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_bytes(b"not an image")
     (tmp_path / "bad.npy").write_bytes(b"not an array")
-    files = (tmp_path / "gone.png", tmp_path / "bad.png", tmp_path / "good.png", tmp_path / "bad.npy")
+    names = ("gone.png", "bad.png", "good.png", "bad.npy", "folder")
+    (tmp_path / "folder").mkdir()
+    files = [tmp_path / name for name in names]
     result = invoke("predict", digits, *files, "--csv", tmp_path / "p.csv")
     assert result.exit_code == 1
     errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
-    assert [Path(line.split(": ")[1]).name for line in errors] == ["gone.png", "bad.png", "bad.npy"]
+    assert [Path(line.split(": ")[1]).name for line in errors] == ["gone.png", "bad.png", "bad.npy", "folder"]
     assert "there is no such file" in errors[0]
     assert "not a readable image" in errors[1]
+    assert "is a folder: give the files in it, e.g. " in errors[3]
     assert "1 prediction, 20 draws each" in result.stdout
     assert (tmp_path / "p.csv").exists()
     assert "Missing argument" in fail("predict", digits)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bayesify.cli import settings, where_text
+from bayesify.cli import meanings, settings, where_text
 from bayesify.cli.build import build_method, full_likelihood, full_method, full_net
-from bayesify.cli.options import TrainOptions
+from bayesify.cli.options import TrainTable
 from bayesify.cli.settings import contradictions, from_assignments, from_file, merged, parse_value
 from bayesify.cli.where_text import NAMES, parse_where
 from bayesify.methods import METHODS
@@ -101,25 +101,25 @@ def test_files_that_are_wrong(tmp_path: Path, name: str, text: str, message: str
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"epochs": 0}, "train.epochs=0 must be at least 1"),
+        ({"epochs": 0}, "train.epochs=0 must be a whole number of at least 1"),
         ({"epochs": True}, "train.epochs=True must be a whole number"),
         ({"lr": "fast"}, "train.lr='fast' must be a number"),
         ({"epoch": 3}, "'epoch' does not exist.*Did you mean 'epochs'"),
         ({"schedule": "cosin"}, "schedule='cosin' does not exist.*Did you mean 'cosine'"),
-        ({"val_fraction": 1.0}, "val_fraction=1.0 must lie in"),
+        ({"val_fraction": 1.0}, "train.val_fraction=1.0 must be a number of at least 0 and below 1 or None"),
         ({"compile": "yes"}, "compile='yes' must be true, false or 'auto'"),
         ({"augment": 1}, "train.augment=1 must be true or false"),
     ],
 )
 def test_train_options_that_are_wrong(table: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        TrainOptions.of(table)
+        TrainTable.of(table)
 
 
 def test_devices_may_be_a_text() -> None:
-    assert TrainOptions.of({"devices": "2"}).devices == 2
-    assert TrainOptions.of({"devices": "auto"}).devices == "auto"
-    assert TrainOptions.of({"lr": 1}).lr == 1
+    assert TrainTable.of({"devices": "2"}).devices == 2
+    assert TrainTable.of({"devices": "auto"}).devices == "auto"
+    assert TrainTable.of({"lr": 1}).lr == 1
 
 
 def test_contradictions_name_both_values() -> None:
@@ -186,5 +186,5 @@ def test_likelihoods_follow_the_task() -> None:
 
 
 def test_examples_in_docstrings_run() -> None:
-    for module in (settings, where_text):
+    for module in (meanings, settings, where_text):
         assert doctest.testmod(importlib.import_module(module.__name__)).failed == 0

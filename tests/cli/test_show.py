@@ -38,6 +38,8 @@ def test_the_options_of_one_entry() -> None:
     assert "init_std" in method
     assert "0.05" in method
     assert "--set method.OPTION=VALUE" in method
+    assert "starting std as a fraction" in " ".join(method.split())
+    assert "tempering of the KL" in " ".join(method.split())  # of all methods
     assert "hidden" in succeed("show", "nets", "mlp").stdout
     assert "noise_std" in succeed("show", "data", "two_moons").stdout
     assert "It has no options." in succeed("show", "data", "digits").stdout

@@ -1,9 +1,11 @@
 """bf.fit: what it refuses, with a remedy."""
 
+import math
 from typing import Any
 
 import pytest
 from quick_fit import quick
+from torch import nn
 from training_job import loader, model
 
 import bayesify as bf
@@ -14,19 +16,33 @@ import bayesify as bf
     [
         ({"epochs": 0}, "epochs=0 must be a whole number"),
         ({"accumulate": 0}, "accumulate=0"),
-        ({"steps_per_epoch": 0}, "steps_per_epoch=0 must be at least 1"),
+        ({"steps_per_epoch": 0}, "steps_per_epoch=0 must be a whole number of at least 1 or None"),
         ({"schedule": "cosin"}, "schedule='cosin' does not exist.*Did you mean 'cosine'"),
         ({"precision": "8-bit"}, "precision='8-bit' cannot be had here"),
         ({"accelerator": "warp"}, "accelerator='warp'"),
         ({"strategy": "magic"}, "strategy='magic'"),
-        ({"ema": 1.5}, "ema=1.5 must lie between 0 and 1"),
-        ({"kl_warmup": -1}, "kl_warmup=-1"),
+        ({"ema": 1.5}, r"ema=1.5 must be a number between 0 and 1 or None \(off\)"),
+        ({"kl_warmup": -1}, "kl_warmup=-1 must be a number of at least 0"),
+        ({"kl_warmup": math.nan}, "kl_warmup=nan must be a number of at least 0"),
+        ({"clip_norm": 0}, r"clip_norm=0 must be a number above 0 or None \(no limit\)"),
+        ({"clip_norm": -1.0}, "clip_norm=-1.0 must be a number above 0"),
+        ({"lr": math.inf}, "lr=inf must be a number above 0"),
+        ({"compile": "yes"}, "compile='yes' must be true, false or 'auto'"),
+        ({"optimizer": "adam"}, "optimizer='adam' must be an Optimizer, a function or None"),
+        ({"devices": 0}, "devices=0.* cannot be had here"),
         ({"tensorboard": True}, "tensorboard=True needs a folder"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         quick(**options)
+
+
+def test_a_network_that_is_not_bayesian() -> None:
+    with pytest.raises(
+        TypeError, match=r"model=Linear must be what bf.bayesify returned: bf.fit\(bf.bayesify\("
+    ):
+        bf.fit(nn.Linear(2, 2), loader("own"), epochs=1)  # type: ignore[arg-type]
 
 
 def test_patience_needs_validation() -> None:

@@ -65,6 +65,12 @@ def test_where_that_selects_nothing() -> None:
         bf.where.matching("(")
 
 
+@pytest.mark.parametrize("kl_weight", [-1.0, float("nan"), float("inf"), "1"])
+def test_a_weight_of_the_kl_that_is_none(kl_weight: float) -> None:
+    with pytest.raises(ValueError, match=r"kl_weight=.* must be a number, 0 or larger, e.g. kl_weight=0.1"):
+        bf.bayesify(mlp(), bf.MonteCarloVI(kl_weight=kl_weight))
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

@@ -4,7 +4,6 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from bayesify import data, nets
 from bayesify.cli.where_text import parse_where
 from bayesify.data import DataSet
 from bayesify.data.files import VARIABLE
+from bayesify.engine.schema import accepted, fits, is_plain
 from bayesify.likelihoods import LIKELIHOODS, Likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import METHODS, Method
@@ -64,6 +64,7 @@ def full_data(table: Mapping[str, Any]) -> dict[str, Any]:
     name, root = table["name"], table.get("root")
     entry = lookup(data.DATA, name.partition(":")[0], "data")
     given = {key: value for key, value in table.items() if key not in ("name", "root")}
+    check_types(entry.load, given, "data")
     variable = os.environ.get(VARIABLE, "")
     if root is None and variable and Path(variable).expanduser().is_dir():
         root = variable
@@ -128,10 +129,13 @@ def num_outputs(ds: DataSet, likelihood: str) -> int:
 
 def full_net(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with the options of a registered network, defaults filled in."""
-    defaults = plain(nets.NETS[table["name"]].options) if table["name"] in nets.NETS else {}
+    name = table["name"]
+    defaults = plain(nets.NETS[name].options) if name in nets.NETS else {}
     lists = {key for key, value in defaults.items() if isinstance(value, list)}
     given = {k: [v] if k in lists and not isinstance(v, list) else v for k, v in table.items()}
-    return {"name": table["name"], **defaults, **given}
+    if name in nets.NETS:
+        check_types(nets.NETS[name].build, given, "net")
+    return {"name": name, **defaults, **given}
 
 
 def build_net(table: Mapping[str, Any], outputs: int, input_shape: tuple[int, ...]) -> nn.Module:
@@ -154,8 +158,18 @@ def with_defaults(factory: Callable[..., Any], table: Mapping[str, Any], argumen
     for key in given:
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             lookup(parameters, key, argument)
+    check_types(factory, given, argument.partition("=")[0])
     defaults = {key: p.default for key, p in parameters.items() if p.default is not p.empty}
     return {**plain(defaults), **given}
+
+
+def check_types(factory: Callable[..., Any], given: Mapping[str, Any], table: str) -> None:
+    """Raise where an option is not of the type that `factory` declares for it, as far as files can hold that type."""
+    for key, parameter in inspect.signature(factory).parameters.items():
+        kind, default = parameter.annotation, parameter.default
+        if key in given and is_plain(kind) and not fits(given[key], kind):
+            example = "" if default in (None, parameter.empty) else f", e.g. {default!r}"
+            raise ValueError(f"{table}.{key}={given[key]!r} must be {accepted(kind)}{example}")
 
 
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,10 +197,3 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from None
     return device
-
-
-def unwrapped(entry: Any) -> Any:
-    """The function inside a `functools.partial`."""
-    while isinstance(entry, partial):
-        entry = entry.func
-    return entry

@@ -22,6 +22,8 @@ def read_examples(path: Path, task: Mapping[str, Any], data: Mapping[str, Any]) 
     task, data: of a run's config.json. A ValueError says what is wrong with the file.
     """
     shape = tuple(task["input_shape"])
+    if path.is_dir():
+        raise ValueError(f"is a folder: give the files in it, e.g. {path}/*.png")
     if not path.is_file():
         raise ValueError("there is no such file")
     if path.suffix.lower() not in ARRAYS:

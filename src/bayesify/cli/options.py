@@ -1,57 +1,46 @@
-"""The table [train] of a configuration: how a network is trained, with types and defaults."""
+"""The table [train] of a configuration: how a network is trained, from flags, files and --set."""
 
-import types
-from dataclasses import dataclass, fields
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Self
 
-from bayesify.engine.schedules import SCHEDULES
+from bayesify.engine.options import FILES, HOW, VALIDATION, WHERE, TrainingOptions
+from bayesify.engine.schema import option
 from bayesify.names import lookup
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainOptions:
-    """Options of one training run; most go to `bf.fit` as they are."""
+class TrainTable(TrainingOptions):
+    """The options of training and those of the command line alone. Every field is a flag of `bayesify train`."""
+
+    prefix: ClassVar[str] = "train."
 
     epochs: int = 10
     seed: int = 0
-    batch_size: int = 128
-    lr: float | None = None  # the method's own
-    schedule: str | None = None
-    num_draws: int = 1
-    kl_warmup: float = 0.0
-    accumulate: int = 1
-    clip_norm: float | None = None
-    ema: float | None = None
-    augment: bool = True
-    val_fraction: float | None = None  # a tenth, or the data set's own validation part
-    val_draws: int = 20
-    patience: int | None = None
-    checkpoint_every: int | None = None
-    keep_last: int = 2
-    accelerator: str = "auto"
-    devices: int | str = 1
-    num_nodes: int = 1
-    strategy: str = "auto"
-    precision: str = "32-true"
-    compile: bool | str = "auto"
-    tensorboard: bool = False
-    members_in_parallel: bool = False
-    record: bool = False
+    batch_size: int = option(HOW, "Examples in a batch (of each device).", 128, least=1)
+    augment: bool = option(HOW, "Random crops and flips, where the data set has them.", True)
+    val_fraction: float | None = option(
+        VALIDATION,
+        "Share of the training examples kept for validation; 0 for none.",
+        None,
+        least=0,
+        below=1,
+        by_default="0.1, or the data set's own validation part",
+    )
+    members_in_parallel: bool = option(
+        WHERE,
+        "Train the members of a deep ensemble apart, each by a share of the processes that torchrun started "
+        "(torchrun --nproc-per-node=4 -m bayesify.cli train …), and merge them at the end.",
+        False,
+    )
+    record: bool = option(
+        FILES,
+        "Write down what the method's diagnostics see in each epoch, for `bayesify report`: the phase transition "
+        "of a variance network, temperature and thermostat of a sampler.",
+        False,
+    )
 
     def __post_init__(self) -> None:
-        for name, kind in get_type_hints(type(self)).items():
-            value = getattr(self, name)
-            if not _fits(value, kind):
-                raise ValueError(f"train.{name}={value!r} must be {_words(kind)}")
-            counted = int in (kind, *get_args(kind)) and name != "seed"
-            if counted and isinstance(value, int) and value < 1:
-                raise ValueError(f"train.{name}={value!r} must be at least 1")
-        if self.schedule is not None:
-            lookup(SCHEDULES, self.schedule, "schedule")
-        if self.val_fraction is not None and not 0 <= self.val_fraction < 1:
-            raise ValueError(f"train.val_fraction={self.val_fraction!r} must lie in 0 … 1 (0 for none)")
-        if isinstance(self.compile, str) and self.compile != "auto":
-            raise ValueError(f"train.compile={self.compile!r} must be true, false or 'auto'")
+        super().__post_init__()
         if self.members_in_parallel and (self.devices != 1 or self.num_nodes != 1):
             raise ValueError(
                 f"--members-in-parallel takes the processes that torchrun started: leave out --devices "
@@ -59,39 +48,15 @@ class TrainOptions:
             )
 
     @classmethod
-    def of(cls, table: dict[str, Any]) -> "TrainOptions":
+    def of(cls, table: dict[str, Any]) -> Self:
         """From a table of a file; an unknown key names the nearest one."""
-        known = {field.name: field for field in fields(cls)}
+        known = cls.options()
         for key in table:
             lookup(known, key, "option of [train]")
-        devices = table.get("devices")
-        if isinstance(devices, str) and devices.isdigit():
-            table = {**table, "devices": int(devices)}
-        return cls(**table)
+        return cls(**{key: known[key].read(value) for key, value in table.items()})
 
     def for_fit(self) -> dict[str, Any]:
         """The options that `bf.fit`, or `bf.fit_members`, takes."""
-        ours = ["batch_size", "augment", "val_fraction", "members_in_parallel", "record"]
-        if self.members_in_parallel:
-            ours += ["devices", "num_nodes"]  # those of the groups
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ours}
-
-
-def _kinds(kind: Any) -> tuple[Any, ...]:
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Is `value` of the annotated type? Whole numbers pass for real ones, truth values for neither."""
-    for each in _kinds(kind):
-        if isinstance(value, bool):
-            if each is bool:
-                return True
-        elif isinstance(value, each) or (each is float and isinstance(value, int)):
-            return True
-    return False
-
-
-def _words(kind: Any) -> str:
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    return " or ".join(names[each] for each in _kinds(kind) if each in names)
+        of_group = ("devices", "num_nodes") if self.members_in_parallel else ()
+        names = [f.name for f in fields(TrainingOptions) if f.name not in of_group]
+        return {name: value for name, value in asdict(self).items() if name in names}

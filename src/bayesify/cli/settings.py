@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bayesify.cli.options import TrainOptions
+from bayesify.cli.options import TrainTable
 from bayesify.cli.where_text import parse_where
 from bayesify.names import lookup
 
@@ -28,7 +28,7 @@ _SHOWN = {"method": "methods", "net": "nets", "data": "data"}
 class Settings:
     """A complete request: every table but [train] has a name."""
 
-    train: TrainOptions
+    train: TrainTable
     method: dict[str, Any]
     net: dict[str, Any]
     data: dict[str, Any]
@@ -44,7 +44,7 @@ class Settings:
                     f'(in a --config file: [{key}] name = "…")'
                 )
         rest = {key: tables.get(key, {}) for key in TABLES if key != "train"}
-        return cls(TrainOptions.of(tables.get("train", {})), **rest)
+        return cls(TrainTable.of(tables.get("train", {})), **rest)
 
     def tables(self) -> Tables:
         return {"train": asdict(self.train), **{key: getattr(self, key) for key in TABLES if key != "train"}}

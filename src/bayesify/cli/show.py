@@ -78,14 +78,13 @@ def registry(what: str) -> Mapping[str, Any]:
 
 def about(entry: Any) -> str:
     """One line: `about` or `description`, else the first line of the docstring."""
-    from bayesify.cli.build import unwrapped
+    from bayesify.cli.meanings import unwrapped
 
-    entry = unwrapped(entry)
     for attribute in ("about", "description"):
-        text = getattr(entry, attribute, None)
-        if isinstance(text, str):
-            return text
-    return (entry.__doc__ or "").strip().split("\n")[0]
+        for each in (entry, unwrapped(entry)):
+            if isinstance(getattr(each, attribute, None), str):
+                return getattr(each, attribute)
+    return (unwrapped(entry).__doc__ or "").strip().split("\n")[0]
 
 
 def _list(what: str, entries: Mapping[str, Any]) -> None:
@@ -104,12 +103,13 @@ def _list(what: str, entries: Mapping[str, Any]) -> None:
 def _options(what: str, name: str, entries: Mapping[str, Any]) -> None:
     import inspect
 
-    from bayesify.cli.build import plain, unwrapped
+    from bayesify.cli.build import plain
+    from bayesify.cli.meanings import meanings
     from bayesify.cli.terminal import output, rows_table
     from bayesify.names import lookup
 
     entry = lookup(entries, name.partition(":")[0], what)
-    options = getattr(unwrapped(entry), "options", None)
+    options = getattr(entry, "options", None)
     if not isinstance(options, dict):  # nets and data list their own
         parameters = inspect.signature(entry).parameters.values()
         options = plain({p.name: p.default for p in parameters if p.default is not p.empty})
@@ -117,8 +117,10 @@ def _options(what: str, name: str, entries: Mapping[str, Any]) -> None:
     console.print(f"{name}: {about(entry)}", highlight=False, markup=False)
     table = {"methods": "method", "nets": "net", "data": "data", "likelihoods": "likelihood"}.get(what)
     hint = f", for --set {table}.OPTION=VALUE" if table else ""
-    rows = ((key, repr(value)) for key, value in options.items())
+    known = meanings(entry)
+    rows = ((key, repr(value), known.get(key, "")) for key, value in options.items())
     if options:
-        console.print(rows_table(f"Options{hint}", {"option": "left", "default": "left"}, rows))
+        columns = {"option": "left", "default": "left", **({"meaning": "left"} if known else {})}
+        console.print(rows_table(f"Options{hint}", columns, (row[: len(columns)] for row in rows)))
     else:
         console.print("It has no options.")

@@ -100,12 +100,15 @@ def _try(model: bf.BayesianModule, x: torch.Tensor, y: torch.Tensor) -> bf.Bayes
 
 def go_on(folder: Path, given: Tables) -> Settings:
     """The settings of the run in `folder`; only `epochs` may grow, and the data may have moved."""
-    stored = read_config(folder)
+    config = read_config(folder)
+    stored = Settings.of(
+        {key: config[key] for key in TABLES}
+    ).tables()  # an option newer than the run: its default
     given = {key: dict(value) for key, value in given.items()}
     moved = given.get("data", {}).pop("root", None)
     epochs = given.get("train", {}).pop("epochs", None)
     before = stored["train"]["epochs"]
-    found = contradictions({key: stored[key] for key in TABLES}, given)
+    found = contradictions(stored, given)
     if epochs is not None and epochs < before:
         found.append(f"train.epochs is {epochs} here and {before} in the run, and can only grow")
     if epochs is not None and epochs > before and stored["train"]["schedule"] == "onecycle":
@@ -115,7 +118,7 @@ def go_on(folder: Path, given: Tables) -> Settings:
             f"{folder / CONFIG} disagrees: {'; '.join(found)}. Leave that out, or start a new folder"
         )
     for package, now in versions().items():
-        then = stored["versions"].get(package)
+        then = config["versions"].get(package)
         if then != now:
             note(
                 f"warning: the run began with {package} {then}, this is {now}: it may go on differently",
@@ -123,7 +126,7 @@ def go_on(folder: Path, given: Tables) -> Settings:
             )
     changed: Tables = {"train": {} if epochs is None else {"epochs": epochs}}
     changed["data"] = {} if moved is None else {"root": moved}
-    return Settings.of(merged({key: stored[key] for key in TABLES}, changed))
+    return Settings.of(merged(stored, changed))
 
 
 def is_first_process() -> bool:
@@ -145,8 +148,8 @@ def train(tables: Tables, folder: Path, resume: bool) -> None:
         with RunFolder(folder, True, True):  # one owner at a time, also while config.json is written
             if not resume and holds_a_run(folder):
                 raise FileExistsError(f"{folder} holds a run already: go on with --resume")
-            kept = read_config(folder) if resume else {}
-            write_json(folder / CONFIG, {**prepared.config, **kept, **prepared.settings.tables()})
+            before = read_config(folder) if resume else {}
+            write_json(folder / CONFIG, {**prepared.config, **before, **prepared.settings.tables()})
         note(f"training in {folder}")
     prepared.train.set_epoch(-1)  # `fit` sets it when the first epoch begins
     try:

@@ -11,8 +11,6 @@ class MovingAverage:
     """average ← decay · average + (1 − decay) · parameter, after every step; a slow start by step / (step + 10)."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        if not 0 < decay < 1:
-            raise ValueError(f"ema={decay!r} must lie between 0 and 1 (0.999 is usual)")
         self.decay = decay
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.average = [p.detach().clone() for p in self.parameters]

@@ -2,18 +2,20 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from bayesify.checks import NonFiniteError
 from bayesify.engine.history import History
 from bayesify.engine.loop import Loop
-from bayesify.engine.options import Options
+from bayesify.engine.options import FitOptions
+from bayesify.engine.schema import documented
 from bayesify.engine.signals import Signals
 from bayesify.model import BayesianModule
 
 
+@documented(FitOptions)
 def fit(
     model: BayesianModule,
     train_loader: Iterable[Any],
@@ -36,11 +38,11 @@ def fit(
     checkpoint_every: int | None = None,
     keep_last: int = 2,
     accelerator: str = "auto",
-    devices: int | str = 1,
+    devices: int | str | list[int] = 1,
     num_nodes: int = 1,
     strategy: str = "auto",
     precision: str = "32-true",
-    compile: bool | str = "auto",
+    compile: bool | Literal["auto"] = "auto",
     on_epoch: Callable[[BayesianModule, int], dict[str, Any] | None] | None = None,
     tensorboard: bool = False,
     seed: int | None = None,
@@ -48,29 +50,9 @@ def fit(
 ) -> History:
     """Train `model`; returns one row per epoch.
 
-    lr:         None: 1e-3, but for some samplers (see `bf.ThermostatMCMC`)
-    optimizer:  an optimiser, or a function of the parameters that makes one; else `model.optimizer(lr)`
-    schedule:   "cosine", "linear", "onecycle", or a function (optimizer, num_steps) -> scheduler; None: constant, or
-                the cycles of `bf.ThermostatMCMC(cycle=)`
-    steps_per_epoch:  for a loader without a length: optimiser steps after which its epoch ends (the next
-                one iterates the loader anew), so that schedule, warm-up and progress bar know where they stand
-    kl_warmup:  epochs over which the KL weight rises from 0
-    accumulate: batches whose gradients are averaged in one step
-    ema:        decay of a moving average of the parameters, used for validation and left in the model
-    patience:   stop when validation has not improved for this many epochs
-    folder:     where the files of the run go, see below; with `resume` a run that was stopped there goes
-                on bit for bit, also with more epochs ("cosine" and "linear" are then laid out anew, which
-                a note says; "onecycle" cannot grow)
-    checkpoint_every:  steps between checkpoints (one is always written after each epoch)
-    keep_last:  newest checkpoints to keep; an older one is deleted after the next was written
-    strategy:   "auto", "ddp" or "fsdp" for several devices or nodes
-    precision:  "32-true", "bf16-mixed", "bf16-true" or "64-true"
-    on_epoch:   called as on_epoch(model, epoch) after each epoch, on every process; the numbers it returns join the
-                epoch's row
-    compile:    True, False or "auto": on an accelerator when the run is long enough to pay for it
-
-    The model stays on the device it was trained on. `model.predict` and the other functions of bayesify take inputs
-    from any device; for `model(x)` bring them together, model.to(x.device).
+    `schedule` may also be a function (optimizer, num_steps) -> scheduler. The model stays on the device it was trained
+    on. `model.predict` and the other functions of bayesify take inputs from any device; for `model(x)` bring them
+    together, model.to(x.device).
 
     The folder holds checkpoints/step-*.safetensors (the last `keep_last`, each enough to go on from; one
     that turns out damaged is named and the one before it is used), metrics.csv (the history),
@@ -79,8 +61,23 @@ def fit(
     far, replaced whenever that falls). Every file is written beside its name and moved there, so a reader
     never sees half of one. The model in memory is that of the last epoch: load best.safetensors for the
     other. One run owns the folder at a time; a second one is refused.
+
+    >>> history = bf.fit(model, train_loader, val_loader, epochs=20, lr=1e-3, folder="runs/first")
+
+    model:         what `bf.bayesify` returned
+    train_loader:  batches (x, y), iterated once per epoch
+    val_loader:    batches that the model is evaluated on after each epoch; None: no validation
+
+    All options by their meaning, which `bayesify.engine.options` declares and `help(bf.fit)` lists:
     """
-    loop = Loop(model, train_loader, val_loader, Options(locals()))
+    options = FitOptions.picked(locals())
+    if not isinstance(model, BayesianModule):
+        raise TypeError(
+            f"model={type(model).__name__} must be what bf.bayesify returned: bf.fit(bf.bayesify(net, method), …)"
+        )
+    if options.patience is not None and val_loader is None:
+        raise ValueError(f"patience={options.patience!r} needs a val_loader to watch")
+    loop = Loop(model, train_loader, val_loader, options)
     with loop.folder, Signals() as signals, loop.progress:
         return loop.run(signals)
 

@@ -13,7 +13,7 @@ from bayesify.engine.capture import CapturedGradients
 from bayesify.engine.finite import FiniteCheck
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.history import History
-from bayesify.engine.options import Options
+from bayesify.engine.options import FitOptions
 from bayesify.engine.position import number_of_examples, number_of_steps, share_of_rank
 from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import seed_everything, untouched
@@ -30,7 +30,7 @@ from bayesify.objectives import Loss
 class Loop:
     """One call of `fit`."""
 
-    def __init__(self, model: BayesianModule, train: Any, val: Any, options: Options) -> None:
+    def __init__(self, model: BayesianModule, train: Any, val: Any, options: FitOptions) -> None:
         self.model, self.val, self.o = model, val, options
         o = options
         if o.seed is not None:

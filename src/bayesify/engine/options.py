@@ -1,28 +1,128 @@
-"""The options of `bf.fit`, checked before anything starts."""
+"""The options of training, each declared here and nowhere else.
 
-from typing import Any
+To add one: a field here, its name in the signature of `bf.fit` where people call it from Python (a test says so when
+it is missing), and the code that uses it. Flag, help, config.json, --resume, checks and documentation follow.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch.optim import Optimizer
+
+from bayesify.engine.schedules import SCHEDULES
+from bayesify.engine.schema import OptionTable, option
+from bayesify.model import BayesianModule
+
+HOW, VALIDATION, WHERE, FILES = "How to train", "Validation", "Where to run", "Files"
 
 
-class Options:
-    """The arguments of `fit` as attributes; a value that cannot be right is an error at once."""
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(OptionTable):
+    """How a network is trained, as plain data: `bf.fit`, the command line and config.json have these."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        self.__dict__.update(options)
-        for name in ("epochs", "num_draws", "accumulate", "keep_last", "val_draws"):
-            value = options[name]
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}={value!r} must be a whole number of at least 1")
-        for name in ("checkpoint_every", "patience", "steps_per_epoch"):
-            if options[name] is not None and options[name] < 1:
-                raise ValueError(f"{name}={options[name]!r} must be at least 1")
-        if options["patience"] is not None and options["val_loader"] is None:
-            raise ValueError(f"patience={options['patience']!r} needs a val_loader to watch")
-        if str(options["precision"]) in ("16-mixed", "16", "16-true"):
+    epochs: int = option(HOW, "Passes over the training data.", least=1)
+    seed: int | None = option(
+        HOW,
+        "Seed of the weights, the order of the data and the draws.",
+        None,
+        by_default="random numbers go on from where they are",
+    )
+    lr: float | None = option(HOW, "Learning rate.", None, above=0, by_default="0.001, or the sampler's own")
+    schedule: str | Callable[..., Any] | None = option(
+        HOW,
+        "Course of the learning rate: cosine, linear or onecycle.",
+        None,
+        choices=SCHEDULES,
+        by_default="constant, or the method's cycle",
+    )
+    num_draws: int = option(HOW, "Draws of the weights averaged in each loss.", 1, least=1)
+    kl_warmup: float = option(HOW, "Epochs over which the KL weight rises from 0.", 0.0, least=0)
+    accumulate: int = option(HOW, "Batches whose gradients are averaged in one step.", 1, least=1)
+    clip_norm: float | None = option(
+        HOW, "Largest norm of the gradient.", None, above=0, by_default="no limit"
+    )
+    ema: float | None = option(
+        HOW,
+        "Decay of a moving average of the parameters, e.g. 0.999: validation uses it, and it becomes the model.",
+        None,
+        above=0,
+        below=1,
+        by_default="off",
+    )
+    val_draws: int = option(VALIDATION, "Draws averaged in validation and test.", 20, least=1)
+    patience: int | None = option(
+        VALIDATION,
+        "Stop after this many epochs without a better validation.",
+        None,
+        least=1,
+        by_default="never",
+    )
+    accelerator: str = option(WHERE, "Kind of device: auto, cpu, cuda or mps.", "auto")
+    devices: int | str | list[int] = option(
+        WHERE, "How many devices on each machine, or auto for all of them.", 1
+    )
+    num_nodes: int = option(WHERE, "How many machines.", 1, least=1)
+    strategy: str = option(WHERE, "Over several devices: ddp, fsdp or auto.", "auto")
+    precision: str = option(WHERE, "Of the numbers: 32-true, bf16-mixed, bf16-true or 64-true.", "32-true")
+    compile: bool | Literal["auto"] = option(
+        WHERE,
+        "Compile the network with torch.compile.",
+        "auto",
+        by_default="on a GPU, when the run is long enough to pay for it",
+    )
+    checkpoint_every: int | None = option(
+        FILES,
+        "Steps between checkpoints, beside the one after each epoch.",
+        None,
+        least=1,
+        by_default="after each epoch only",
+    )
+    keep_last: int = option(
+        FILES, "Newest checkpoints to keep; an older one is deleted after the next was written.", 2, least=1
+    )
+    tensorboard: bool = option(FILES, "Write TensorBoard files as well.", False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.precision in ("16-mixed", "16", "16-true"):
             raise ValueError(
-                f"precision={options['precision']!r} needs loss scaling: use 'bf16-mixed' instead"
+                f"{self.prefix}precision={self.precision!r} needs loss scaling: use 'bf16-mixed' instead"
             )
-        if options["kl_warmup"] < 0:
-            raise ValueError(f"kl_warmup={options['kl_warmup']!r} must not be negative (epochs)")
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+
+@dataclass(frozen=True, kw_only=True)
+class FitOptions(TrainingOptions):
+    """All that `bf.fit` takes beside model and loaders: functions and places of this one call too."""
+
+    optimizer: Optimizer | Callable[[Any], Optimizer] | None = option(
+        HOW,
+        "An optimiser, or a function of the parameters that makes one.",
+        None,
+        by_default="the method's own, `model.optimizer(lr)`",
+    )
+    steps_per_epoch: int | None = option(
+        HOW,
+        "For a loader without a length: optimiser steps after which its epoch ends (the next one iterates the "
+        "loader anew), so that schedule, warm-up and progress bar know where they stand.",
+        None,
+        least=1,
+        by_default="the loader's own number",
+    )
+    on_epoch: Callable[[BayesianModule, int], dict[str, Any] | None] | None = option(
+        VALIDATION,
+        "Called as on_epoch(model, epoch) after each epoch, on every process; the numbers it returns join the "
+        "epoch's row.",
+        None,
+    )
+    folder: str | Path | None = option(
+        FILES, "Where the files of the run go, see above.", None, by_default="nothing is written"
+    )
+    resume: bool = option(
+        FILES,
+        'Go on with a run that was stopped in the folder, bit for bit, also with more epochs ("cosine" and '
+        '"linear" are then laid out anew, which a note says; "onecycle" cannot grow).',
+        True,
+    )
+    progress: bool = option(FILES, "Show a progress bar, or a line for each epoch.", True)

@@ -11,7 +11,9 @@ from torch import nn
 from bayesify.engine.sharding import shard
 
 
-def make_fabric(accelerator: str, devices: int | str, num_nodes: int, strategy: str, precision: str) -> Any:
+def make_fabric(
+    accelerator: str, devices: int | str | list[int], num_nodes: int, strategy: str, precision: str
+) -> Any:
     """Lightning Fabric, launched. Under torchrun it takes the processes that are there."""
     try:
         from lightning_fabric import Fabric
@@ -71,9 +73,11 @@ def _leave_process_group() -> None:
         time.sleep(0.1)  # gloo's threads may still be on their way out
 
 
-def _number_of_processes(devices: int | str, num_nodes: int) -> int:
+def _number_of_processes(devices: int | str | list[int], num_nodes: int) -> int:
     if "WORLD_SIZE" in os.environ:  # torchrun and other launchers
         return int(os.environ["WORLD_SIZE"])
+    if isinstance(devices, list):
+        return len(devices) * num_nodes
     per_node = torch.cuda.device_count() or 1 if devices in ("auto", "-1", -1) else int(devices)
     return per_node * num_nodes
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from bayesify.engine.averaging import MovingAverage
 from bayesify.engine.checkpoint import load_like, optimizer_state, read_newest, write_checkpoint
 from bayesify.engine.history import History
-from bayesify.engine.options import Options
+from bayesify.engine.options import FitOptions
 from bayesify.engine.position import batches, can_resume_inside
 from bayesify.engine.randomness import random_state, restore_random_state
 from bayesify.engine.same_network import check_same_network
@@ -27,7 +27,7 @@ class RunState:
     Made after the model was placed on its devices: the optimiser holds the parameters that are there then.
     """
 
-    def __init__(self, model: BayesianModule, options: Options, fabric: Any, steps: int | None) -> None:
+    def __init__(self, model: BayesianModule, options: FitOptions, fabric: Any, steps: int | None) -> None:
         self.model, self.fabric = model, fabric
         steps = ASSUMED_STEPS if steps is None else steps
         self.num_steps = steps * options.epochs
@@ -199,7 +199,7 @@ class RunState:
                 part.load_state_dict(state[name])
 
 
-def _make_optimizer(model: BayesianModule, options: Options) -> torch.optim.Optimizer:
+def _make_optimizer(model: BayesianModule, options: FitOptions) -> torch.optim.Optimizer:
     if options.optimizer is None:
         return model.optimizer(lr=options.lr)
     given = options.optimizer

@@ -19,6 +19,9 @@ from bayesify.weights.where import Where
 class Method(ABC):
     """How a network becomes Bayesian. A method holds plain data and changes nothing.
 
+    where:     which parameters are random
+    kl_weight: tempering of the KL; 1 is Bayes
+
     Members, in this order: `needs_num_data`, `posterior`, `nll`, `optimizer`, `check_optimizer`, `select`, `fixed_to`,
     `options`, `report_sections`.
     """
@@ -29,9 +32,7 @@ class Method(ABC):
     needs_random: ClassVar[bool] = True  # a `where` that selects nothing is an error
     is_reference: ClassVar[bool] = False  # reports measure other methods against it
 
-    #: which parameters are random
     where: Where = ~where.norm
-    #: tempering of the KL; 1 is Bayes
     kl_weight: float = 1.0
 
     @property

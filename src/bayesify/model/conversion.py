@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from bayesify.batches import as_arguments, beside
-from bayesify.checks import check_network, check_num_data
+from bayesify.checks import check_network, check_not_negative, check_num_data
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import Method
@@ -44,6 +44,7 @@ def bayesify(
         raise TypeError(f"method={method!r} must be a method object (bf.MonteCarloVI()) or a name ('mc_vi')")
     if isinstance(likelihood, str):
         likelihood = make_likelihood(likelihood)
+    check_not_negative(method.kl_weight, "kl_weight")
     check_network(net, [model.net for model in MODELS])
     if num_data is not None:
         check_num_data(num_data)

@@ -1,0 +1,69 @@
+"""Flags of a command from the options of a table: name, type, range, help and default are declared there."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from types import NoneType
+from typing import Annotated, Any, TypeVar, Union
+
+import typer
+
+from bayesify.engine.schema import Option, OptionTable, kinds_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_flags(table: type[OptionTable]) -> Callable[[F], F]:
+    """Give a command a flag for every option of `table`; it gets them as **options."""
+
+    def decorate(command: F) -> F:
+        named = [p for p in inspect.signature(command).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        flags = [_parameter(each) for each in table.options().values()]
+        command.__signature__ = inspect.Signature([*named, *flags])  # type: ignore[attr-defined]
+        return command
+
+    return decorate
+
+
+def _parameter(each: Option) -> inspect.Parameter:
+    """The option as a parameter that typer makes a flag of."""
+    kinds = kinds_of(each.kind)
+    kind = next(k for k in (bool, str, float, int) if k in kinds)  # a text where it takes texts, too
+    words = each.name.replace("_", "-")
+    names = [f"--{words}" if each.default is False else f"--{words}/--no-{words}"] if kind is bool else []
+    absent = each.default is None or (kind is bool and not isinstance(each.default, bool))
+    made = typer.Option(
+        *names,
+        help=each.help,
+        rich_help_panel=each.heading,
+        show_default=each.by_default if absent else True,
+        metavar=f"<{kind.__name__}> [{each.bounds}]" if each.bounds else None,
+        callback=_checking(each),
+        autocompletion=None if each.choices is None else _completing(each.choices),
+    )
+    default = None if absent else each.default if kind is not str else str(each.default)
+    annotation = Annotated[kind | None if absent else kind, made]  # type: ignore[valid-type]
+    return inspect.Parameter(
+        each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def _checking(each: Option) -> Callable[[Any], Any]:
+    """Reads the value of a flag, and refuses it by the rule of the option; None is to leave it out."""
+    given = replace(each, kind=Union[*(kind for kind in kinds_of(each.kind) if kind is not NoneType)])
+
+    def check(value: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            read = given.read(value)
+            given.check(read, given.name)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+        return read
+
+    return check
+
+
+def _completing(names: Any) -> Callable[[str], list[str]]:
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
