@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 import bayesify
 from bayesify.cli.app import app
-from bayesify.cli.show import REGISTRIES, about, registry
+from bayesify.cli.meanings import meanings
+from bayesify.cli.show import REGISTRIES, about, options_of, registry
 
 COMMANDS = ("demo", "train", "evaluate", "report", "predict", "show")
 
@@ -45,6 +46,13 @@ def test_the_options_of_one_entry() -> None:
     assert "It has no options." in succeed("show", "data", "digits").stdout
     assert "learn_std" in succeed("show", "likelihoods", "normal").stdout
     assert "Did you mean 'mc_vi'?" in fail("show", "methods", "mcvi")
+
+
+@pytest.mark.parametrize("what", ["methods", "nets", "data"])
+def test_every_option_has_a_meaning(what: str) -> None:
+    for name, entry in registry(what).items():
+        lacking = set(options_of(entry)) - set(meanings(entry))
+        assert not lacking, f"{what} {name}: the docstring lacks lines NAME: MEANING for {lacking}"
 
 
 def test_a_run(digits: Path) -> None:

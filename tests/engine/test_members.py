@@ -131,26 +131,26 @@ def test_a_data_loader_with_a_generator_gives_every_member_its_order(tmp_path: P
 
 def test_waiting_ends_when_nothing_changes(alone: Path, tmp_path: Path) -> None:
     shutil.copytree(alone / "member-0", tmp_path / "member-0")
-    places = [members._Place(tmp_path / f"member-{i}", SEED + i, 2) for i in range(3)]
+    waited_for = [members._Member(tmp_path / f"member-{i}", SEED + i, 2) for i in range(3)]
     with pytest.raises(TimeoutError, match=r"member-1, member-2 of .* did not finish.*for 0.3 s.*again"):
-        members._wait_for(places, wait=0.3, shown=False)
+        members._wait_for(waited_for, wait=0.3, shown=False)
 
 
 def test_waiting_goes_on_while_somebody_trains(
     alone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = members._Place(tmp_path / "member-0", SEED, 2)
+    member = members._Member(tmp_path / "member-0", SEED, 2)
 
     def somebody() -> None:
-        place.folder.mkdir()
+        member.folder.mkdir()
         for step in range(6):
             time.sleep(0.3)
-            (place.folder / f"step-{step}").touch()
-        shutil.copytree(alone / "member-0", place.folder, dirs_exist_ok=True)
+            (member.folder / f"step-{step}").touch()
+        shutil.copytree(alone / "member-0", member.folder, dirs_exist_ok=True)
 
     thread = threading.Thread(target=somebody)
     thread.start()
-    members._wait_for([place], wait=1.2, shown=True)
+    members._wait_for([member], wait=1.2, shown=True)
     thread.join()
     assert capsys.readouterr().err == "waiting for member-0\n"
 

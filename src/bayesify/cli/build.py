@@ -111,6 +111,7 @@ def full_likelihood(table: Mapping[str, Any], task: str) -> dict[str, Any]:
 
 
 def build_likelihood(table: Mapping[str, Any]) -> Likelihood:
+    """The likelihood of a full table."""
     return make_likelihood(**table)
 
 

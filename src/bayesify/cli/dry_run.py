@@ -60,11 +60,11 @@ def memory_line(prepared: Prepared) -> str:
     """Parameters, gradients and optimiser state; what the network computes on the way is not known."""
     model = prepared.model
     trained = [p for p in model.parameters() if p.requires_grad]
-    held = sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
+    stored = sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
     gradients = sum(p.nbytes for p in trained)
     state = int(gradients * state_per_parameter(model, prepared.settings.train.lr))
     return (
-        f"about {size(held + gradients + state)} ({size(held)} parameters, {size(gradients)} gradients, "
+        f"about {size(stored + gradients + state)} ({size(stored)} parameters, {size(gradients)} gradients, "
         f"{size(state)} optimiser state); an estimate without activations"
     )
 
@@ -75,5 +75,5 @@ def state_per_parameter(model: bf.BayesianModule, lr: float | None) -> float:
     smallest = min((p for g in optimizer.param_groups for p in g["params"]), key=torch.Tensor.numel)
     smallest.grad = torch.zeros_like(smallest)
     optimizer.step()
-    kept = (v for v in optimizer.state[smallest].values() if isinstance(v, torch.Tensor))
-    return sum(v.numel() for v in kept if v.shape == smallest.shape) / smallest.numel()
+    tensors = (v for v in optimizer.state[smallest].values() if isinstance(v, torch.Tensor))
+    return sum(v.numel() for v in tensors if v.shape == smallest.shape) / smallest.numel()

@@ -38,6 +38,7 @@ class Commands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
+        """Run the command that `args` name, and end the process with its exit code."""
         debug = os.environ.get("BAYESIFY_DEBUG", "") not in ("", "0")
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
@@ -76,6 +77,7 @@ def describe(error: BaseException) -> str:
 
 
 def is_disk_error(error: BaseException) -> bool:
+    """A disk that is full, over its quota or broken, not a wrong path."""
     return isinstance(error, SafetensorError) or (isinstance(error, OSError) and error.errno in _DISK)
 
 

@@ -98,10 +98,10 @@ def evaluate(
         return
     if ood:
         raise ValueError("--ood is for the suite ood: give --suite ood")
-    place = choose_device(device)
-    model = trained.model(weights, place)
+    torch_device = choose_device(device)
+    model = trained.model(weights, torch_device)
     ds = trained.data(data, root, **options.get("data", {}))
-    loader = trained.loader(split_of(ds, split), batch_size, place)
+    loader = trained.loader(split_of(ds, split), batch_size, torch_device)
     metrics = measure(model, loader, trained.normalisation, num_draws, num_bins)
     facts = {"run": str(run), "weights": weights, "data": ds.name, "split": split, "num_draws": num_draws}
     members, each = shares(model, num_draws)
@@ -112,7 +112,9 @@ def evaluate(
 
         seen: Any = OriginalUnits(model, trained.normalisation)
         batches = OriginalTargets(loader, trained.normalisation)
-        count = write_predictions(seen, batches, predictions, num_draws, Generator(place).manual_seed(0))
+        count = write_predictions(
+            seen, batches, predictions, num_draws, Generator(torch_device).manual_seed(0)
+        )
         note(f"{count:,} predictions in {predictions}")
     if json is not None:
         write_json(json, {**facts, "metrics": metrics})
@@ -151,11 +153,11 @@ def run_suites_of(
     from bayesify.cli.units import OriginalUnits
     from bayesify.studies.suites import Subject, run_suites, write_evaluation
 
-    place = choose_device(device)
+    torch_device = choose_device(device)
     ds = run.data(None, root, **(options or {}).get("data", {}))
     others = {name: _others(run, name, root) for name in ood}
     subject = Subject(
-        OriginalUnits(run.model(weights, place), run.normalisation),
+        OriginalUnits(run.model(weights, torch_device), run.normalisation),
         ds.test,
         run.normalisation,
         ds.val,

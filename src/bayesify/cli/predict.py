@@ -48,8 +48,8 @@ def predict(
     from bayesify.cli.terminal import counted, note, output, rows_table
     from bayesify.cli.units import OriginalUnits
 
-    trained, place = Run.at(run), choose_device(device)
-    model = OriginalUnits(trained.model("best" if best else "last", place), trained.normalisation)
+    trained, torch_device = Run.at(run), choose_device(device)
+    model = OriginalUnits(trained.model("best" if best else "last", torch_device), trained.normalisation)
     rows: list[dict[str, Any]] = []
     scale = trained.task.get("scale")  # runs of older versions have none
     strange: list[str] = []
@@ -63,9 +63,9 @@ def predict(
             continue
         found = None if scale is None else other_scale(examples, scale)
         strange += [] if found is None else [f"{path}: {found}"]
-        generator = Generator(place).manual_seed(0)  # a file has the same answer beside any others
+        generator = Generator(torch_device).manual_seed(0)  # a file has the same answer beside any others
         for number, batch in enumerate(examples.split(batch_size)):
-            x = trained.normalisation.inputs(batch).to(place)
+            x = trained.normalisation.inputs(batch).to(torch_device)
             prediction = model.predict(x, num_draws, generator=generator)
             for i, row in _rows(prediction, trained.task["class_names"]):
                 rows.append({"file": str(path), "index": number * batch_size + i, **row})

@@ -87,6 +87,7 @@ def normalisation_of(task: Mapping[str, Any]) -> Normalisation:
 
 
 def versions() -> dict[str, str]:
+    """Of this package and those that its numbers depend on."""
     return {
         "bayesify": bayesify.__version__,
         "torch": str(torch.__version__),
@@ -96,6 +97,7 @@ def versions() -> dict[str, str]:
 
 
 def device_name(device: torch.device) -> str:
+    """The device as its maker calls it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{device.type} ({platform.processor() or platform.machine()})"

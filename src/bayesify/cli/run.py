@@ -27,14 +27,17 @@ class Run:
 
     @classmethod
     def at(cls, folder: Path) -> "Run":
+        """The run in `folder`; a ValueError says what is wrong with any other."""
         return cls(folder, read_config(folder))
 
     @property
     def task(self) -> dict[str, Any]:
+        """What the network's inputs and outputs mean, see `task_of`."""
         return self.config["task"]
 
     @property
     def normalisation(self) -> Normalisation:
+        """Of the training data."""
         return normalisation_of(self.task)
 
     def model(self, weights: str = "last", device: torch.device | str = "cpu") -> bf.BayesianModule:

@@ -36,6 +36,7 @@ class Settings:
 
     @classmethod
     def of(cls, tables: Tables) -> "Settings":
+        """From tables; what is missing is named."""
         for key, listed in _SHOWN.items():
             name = tables.get(key, {}).get("name")
             if not isinstance(name, str):
@@ -47,6 +48,7 @@ class Settings:
         return cls(TrainTable.of(tables.get("train", {})), **rest)
 
     def tables(self) -> Tables:
+        """As config.json holds them."""
         return {"train": asdict(self.train), **{key: getattr(self, key) for key in TABLES if key != "train"}}
 
 
@@ -79,10 +81,10 @@ def from_assignments(assignments: Iterable[str]) -> Tables:
         if not equals or len(keys) < 2 or not all(keys):
             raise ValueError(f"--set {text!r} must read TABLE.OPTION=VALUE, for example method.init_std=0.1")
         lookup(TABLES, keys[0], "--set: table")
-        place: dict[str, Any] = tables
+        table: dict[str, Any] = tables
         for key in keys[:-1]:
-            place = place.setdefault(key, {})
-        place[keys[-1]] = parse_value(value.strip())
+            table = table.setdefault(key, {})
+        table[keys[-1]] = parse_value(value.strip())
     return tables
 
 
@@ -118,8 +120,8 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
                 before = {"name": before} if isinstance(before, str) else before
                 before = before if isinstance(before, Mapping) else {}
                 other = "name" in value and before.get("name", value["name"]) != value["name"]
-                kept = {k: v for k, v in before.items() if k == "root"} if other else before
-                result[key] = merged(kept, value)
+                remaining = {k: v for k, v in before.items() if k == "root"} if other else before
+                result[key] = merged(remaining, value)
             else:
                 result[key] = value
     return result

@@ -100,19 +100,26 @@ def _list(what: str, entries: Mapping[str, Any]) -> None:
         output().print(note, highlight=False, markup=False)
 
 
-def _options(what: str, name: str, entries: Mapping[str, Any]) -> None:
+def options_of(entry: Any) -> dict[str, Any]:
+    """The options of an entry that are plain data, with their defaults."""
     import inspect
 
     from bayesify.cli.build import plain
+
+    options = getattr(entry, "options", None)
+    if isinstance(options, dict):  # nets and data list their own
+        return options
+    parameters = inspect.signature(entry).parameters.values()
+    return plain({p.name: p.default for p in parameters if p.default is not p.empty})
+
+
+def _options(what: str, name: str, entries: Mapping[str, Any]) -> None:
     from bayesify.cli.meanings import meanings
     from bayesify.cli.terminal import output, rows_table
     from bayesify.names import lookup
 
     entry = lookup(entries, name.partition(":")[0], what)
-    options = getattr(entry, "options", None)
-    if not isinstance(options, dict):  # nets and data list their own
-        parameters = inspect.signature(entry).parameters.values()
-        options = plain({p.name: p.default for p in parameters if p.default is not p.empty})
+    options = options_of(entry)
     console = output()
     console.print(f"{name}: {about(entry)}", highlight=False, markup=False)
     table = {"methods": "method", "nets": "net", "data": "data", "likelihoods": "likelihood"}.get(what)

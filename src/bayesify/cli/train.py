@@ -136,6 +136,7 @@ def from_flags(given: dict[str, Any]) -> Tables:
 
 
 def default_folder(tables: Tables, resume: bool) -> Path:
+    """runs/DATA-NET-METHOD-seedSEED."""
     if resume and "net" not in tables:
         raise ValueError("--folder is missing: which run shall go on?")
     settings = Settings.of(tables)

@@ -22,9 +22,11 @@ class OriginalUnits:
         self.normalisation = normalisation
 
     def parameters(self) -> Iterator[nn.Parameter]:
+        """Of the model."""
         return self.model.parameters()
 
     def predict(self, x: Any, num_draws: int = 20, **options: Any) -> bf.Predictive:
+        """As `model.predict`, in original units."""
         prediction = self.model.predict(x, num_draws, **options)
         if self.likelihood.task == "classification":
             return prediction

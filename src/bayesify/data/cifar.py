@@ -77,7 +77,12 @@ def load(
     download: bool = False,
     test_only: bool = False,
 ) -> DataSet:
-    """One of SETS. `labels`: "fine", or "coarse" for CIFAR-100's 20. With `test_only` train has no examples."""
+    """One of SETS.
+
+    labels:     "fine", or "coarse" for CIFAR-100's 20
+    download:   fetch files that are missing from their public address
+    test_only:  leave the training part without examples
+    """
     described = SETS[name]
     chosen = lookup(described.labels, labels, f"labels of {name}")
     base = data_root(name, root)

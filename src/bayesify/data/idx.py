@@ -73,7 +73,11 @@ SETS: dict[str, IdxSet] = {
 def load(
     name: str, root: str | os.PathLike[str] | None, *, download: bool = False, test_only: bool = False
 ) -> DataSet:
-    """One of SETS. With `test_only`, or where notMNIST's train files are absent, train has no examples."""
+    """One of SETS.
+
+    download:   fetch files that are missing from their public address
+    test_only:  leave the training part without examples, as where notMNIST's train files are absent
+    """
     base = data_root(name, root)
     test = _read_part(name, base, "test", download)
     if test_only:

@@ -27,9 +27,12 @@ def load(
     """`root`/train/<class>/*.jpg, and `root`/val or `root`/test; both, if both are there.
 
     Where only one of val and test exists it is the test part. Classes are the sub-folders of train in
-    alphabetical order. Images are scaled to a shorter side of `resize` (size · 256/224) and their centre
-    `size` × `size` is kept. They stay on disk and are decoded by `num_workers` processes (at most 4) as a
-    `Loader` iterates; `in_memory` decodes everything once. Normalisation is ImageNet's.
+    alphabetical order. Images stay on disk and are decoded as a `Loader` iterates. Normalisation is ImageNet's.
+
+    size:         of the centre that is cut out, in pixels
+    resize:       pixels of the shorter side before that; None: size · 256/224
+    num_workers:  processes that decode; None: one for each core, at most 4
+    in_memory:    decode everything once and keep it
     """
     base = data_root(name, root)
     resize = round(size * 256 / 224) if resize is None else resize

@@ -29,7 +29,9 @@ CLASSES: dict[str, tuple[str, ...]] = {
 
 
 def load(name: str, root: str | os.PathLike[str] | None, *, size: int = 28) -> DataSet:
-    """`medmnist3d:<file>`, or the file's name itself; `size` 28 or 64 voxels a side (`<file>_64.npz`).
+    """`medmnist3d:<file>`, or the file's name itself.
+
+    size:  28 or 64 voxels a side (`<file>_64.npz`)
 
     A set that is not in CLASSES is read all the same; its classes are then numbered, up to the largest
     label of its training part.

@@ -25,7 +25,11 @@ REMOTES: dict[str, Remote] = {
 def load(
     name: str, root: str | os.PathLike[str] | None, *, download: bool = False, test_only: bool = False
 ) -> DataSet:
-    """The train and test parts (not `extra`). With `test_only` train has no examples. Needs scipy."""
+    """The train and test parts (not `extra`). Needs scipy.
+
+    download:   fetch files that are missing from their public address
+    test_only:  leave the training part without examples
+    """
     base = data_root(name, root)
     test = _read_part(name, base, "test", download)
     train = test.none() if test_only else _read_part(name, base, "train", download)

@@ -20,6 +20,10 @@ def two_moons(
     """Two interleaved half circles, t ~ U(0, π), ε ~ N(0, noise_std²) on each coordinate.
 
     class 0: (cos t, sin t) + ε      class 1: (1 − cos t, ½ − sin t) + ε
+
+    num_train, num_test:  number of examples
+    noise_std:  standard deviation of ε
+    seed:       of the inputs and the noise
     """
     _check(num_train, num_test, noise_std)
     random = np.random.RandomState(seed)
@@ -48,6 +52,10 @@ def regression_gap(
 
     Training inputs are uniform on the rest; test inputs lie on a grid over all of [−4, 4], so that a
     good posterior is wide in the gap and narrow beside it.
+
+    num_train, num_test:  number of examples
+    noise_std:  standard deviation of ε
+    seed:       of the inputs and the noise
     """
     _check(num_train, num_test, noise_std)
     random = np.random.RandomState(seed)

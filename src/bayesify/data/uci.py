@@ -18,10 +18,12 @@ FOLDERS = ("uci", "", "UCI", "uci_regression")
 
 
 def load(name: str, root: str | os.PathLike[str] | None, *, split: int = 0, target: int = 0) -> DataSet:
-    """`uci_<file>`: the published split number `split`, and column `target` of y.
+    """`uci_<file>`: a published split of one of the benchmark's sets.
 
-    Column 0 is the benchmark's target; energy and naval have a second one. Inputs and the target stay in
-    original units; `normalisation` holds the statistics of the split's training rows.
+    split:   its number, from 0
+    target:  column of y; 0 is the benchmark's target, energy and naval have a second one
+
+    Inputs and the target stay in original units; `normalisation` holds the statistics of the split's training rows.
     """
     file = f"{name.removeprefix('uci_')}.npz"
     path = locate(name, data_root(name, root), FOLDERS, [(file,)])[0]

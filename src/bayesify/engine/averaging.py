@@ -18,6 +18,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self) -> None:
+        """Take in the parameters after a step."""
         self.steps += 1
         decay = min(self.decay, self.steps / (self.steps + 10))
         torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - decay)
@@ -25,12 +26,12 @@ class MovingAverage:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """The averaged parameters in the model for a while."""
-        kept = [p.detach().clone() for p in self.parameters]
+        trained = [p.detach().clone() for p in self.parameters]
         self._write(self.average)
         try:
             yield
         finally:
-            self._write(kept)
+            self._write(trained)
 
     @torch.no_grad()
     def _write(self, values: list[Tensor]) -> None:
@@ -42,10 +43,12 @@ class MovingAverage:
         self._write(self.average)
 
     def state_dict(self) -> dict[str, object]:
+        """For a checkpoint."""
         return {"average": list(self.average), "steps": self.steps}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, object]) -> None:
+        """From a checkpoint."""
         self.steps = int(state["steps"])  # type: ignore[call-overload]
         for mine, stored in zip(self.average, state["average"], strict=True):  # type: ignore[call-overload]
             mine.copy_(stored)

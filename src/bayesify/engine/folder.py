@@ -20,6 +20,7 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
+        """Where the checkpoints are."""
         assert self.path is not None
         return self.path / "checkpoints"
 
@@ -48,6 +49,7 @@ class RunFolder:
             os.close(self._lock)
 
     def write_history(self, history: History) -> None:
+        """metrics.csv, anew."""
         if self.path is not None and self.owner:
             history.write_csv(self.path / "metrics.csv")
 

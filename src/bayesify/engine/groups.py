@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import distributed as dist
 
+from bayesify.checks import check_whole
+
 TIMEOUT = timedelta(minutes=30)  # of a collective, as in Fabric
 _splits = count()  # a second split must not meet the keys of the first in the launcher's store
 _stores: list[Any] = []  # kept to the end: the first process may be the one that serves the others
@@ -146,8 +148,7 @@ class World(NamedTuple):
 
     def group(self, num_groups: int) -> Group:
         """The group of this process among `num_groups`."""
-        if isinstance(num_groups, bool) or not isinstance(num_groups, int) or num_groups < 1:
-            raise ValueError(f"num_groups={num_groups!r} must be a whole number of at least 1")
+        check_whole(num_groups, "num_groups", 1)
         if num_groups not in self.cuts():
             raise ValueError(
                 f"num_groups={num_groups!r}: {self.size} processes, {self.local_size} of them on this machine, "

@@ -79,6 +79,7 @@ class Loop:
         return reason
 
     def run(self, signals: Signals) -> History:
+        """From where the run stands to its last epoch, or until a signal or the patience ends it."""
         state = self.state
         if self.folder.path is not None:
             state.read(self.folder.checkpoints, self.train, self.o.epochs)

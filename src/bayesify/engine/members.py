@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from bayesify.atomic import write_json
+from bayesify.checks import check_whole
 from bayesify.engine.fit import fit
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.groups import Group, World, split_processes
@@ -68,19 +69,19 @@ def fit_members(
     with RunFolder(folder, True, True) if first else nullcontext():
         with split_processes(groups, options.get("accelerator", "auto")) as group:
             for index in range(group.index, num_members, groups):
-                place = _Place(folder / f"member-{index}", seed + index, epochs)
+                member = _Member(folder / f"member-{index}", seed + index, epochs)
                 if generator is not None:
                     generator.set_state(order)  # whoever trained another member before
                 loaders = (train_loader, val_loader)
-                _train(place, make_model, loaders, group, {**options, "progress": shown and first})
+                _train(member, make_model, loaders, group, {**options, "progress": shown and first})
         if not first:
             return None
-        places = [_Place(folder / f"member-{i}", seed + i, epochs) for i in range(num_members)]
-        _wait_for(places, wait, shown)
-        return _merge(places, make_model, folder)
+        members = [_Member(folder / f"member-{i}", seed + i, epochs) for i in range(num_members)]
+        _wait_for(members, wait, shown)
+        return _merge(members, make_model, folder)
 
 
-class _Place:
+class _Member:
     """The folder of one member, and what its run was asked for."""
 
     def __init__(self, folder: Path, seed: int, epochs: int) -> None:
@@ -116,77 +117,76 @@ class _Place:
 
 
 def _train(
-    place: _Place,
+    member: _Member,
     make_model: Callable[[], BayesianModule],
     loaders: tuple[Any, Any],
     group: Group,
     options: dict[str, Any],
 ) -> None:
     """One member, by this process and the others of its group."""
-    place.check()
-    if group.agreed(place.finished()) and options.get("resume", True):
+    member.check()
+    if group.agreed(member.finished()) and options.get("resume", True):
         return
     options = {**options, **group.options(options.get("accelerator", "auto"))}
     if group.size == 1:
         options["strategy"] = "auto"  # any other would join the groups in one world
-    seed_everything(place.seed)
+    seed_everything(member.seed)
     model = make_model()
     if not isinstance(model, BayesianModule):
         raise TypeError(f"make_model returned {type(model).__name__}: it must return what bf.bayesify gives")
-    if group.rank == 0 and not place.read():
-        place.write(None)
-    fit(model, *loaders, epochs=place.epochs, folder=place.folder, seed=place.seed, **options)
+    if group.rank == 0 and not member.read():
+        member.write(None)
+    fit(model, *loaders, epochs=member.epochs, folder=member.folder, seed=member.seed, **options)
     if group.rank == 0:
-        place.write(place.epochs)
+        member.write(member.epochs)
 
 
-def _wait_for(places: Sequence[_Place], wait: float, shown: bool) -> None:
+def _wait_for(members: Sequence[_Member], wait: float, shown: bool) -> None:
     """Until the files of all members are there, or nothing has changed in the missing ones for `wait` s."""
     seen: Any = None
     since, said = time.monotonic(), False
-    while missing := [place for place in places if not place.finished()]:
-        names = ", ".join(place.folder.name for place in missing)
+    while missing := [member for member in members if not member.finished()]:
+        names = ", ".join(member.folder.name for member in missing)
         if shown and not said:
             print(f"waiting for {names}", file=sys.stderr, flush=True)
             said = True
-        now = [place.state() for place in missing]
+        now = [member.state() for member in missing]
         if now != seen:
             seen, since = now, time.monotonic()
         if time.monotonic() - since > wait:
             raise TimeoutError(
-                f"{names} of {places[0].folder.parent} did not finish: nothing has changed there for "
+                f"{names} of {members[0].folder.parent} did not finish: nothing has changed there for "
                 f"{wait:g} s (wait={wait:g}). Start the same command again: it goes on from the checkpoints"
             )
         time.sleep(POLL)
 
 
 def _merge(
-    places: Sequence[_Place], make_model: Callable[[], BayesianModule], folder: Path
+    members: Sequence[_Member], make_model: Callable[[], BayesianModule], folder: Path
 ) -> BayesianModule:
     """The members' files as one model, written to `folder`."""
     template = make_model()
     for name in (BEST, MODEL):
-        files = [place.folder / name for place in places]
+        files = [member.folder / name for member in members]
         if name == MODEL or all(path.exists() for path in files):
             merged = merge(files, without_guards(copy_of(template.net)), output=template.output)
             save(merged, folder / name)
-    _histories(places).write_csv(folder / METRICS)
+    _histories(members).write_csv(folder / METRICS)
     return merged
 
 
-def _histories(places: Sequence[_Place]) -> History:
+def _histories(members: Sequence[_Member]) -> History:
     """The rows of all members, each with the number of its member."""
     rows: list[dict[str, Any]] = []
-    for member, place in enumerate(places):
-        with (place.folder / METRICS).open(encoding="utf-8", newline="") as file:
-            rows += [{"member": member, **row} for row in csv.DictReader(file)]
+    for number, member in enumerate(members):
+        with (member.folder / METRICS).open(encoding="utf-8", newline="") as file:
+            rows += [{"member": number, **row} for row in csv.DictReader(file)]
     return History(rows)
 
 
 def _check(num_members: int, seed: int, wait: float, options: dict[str, Any]) -> None:
-    for name, value, least in (("num_members", num_members, 1), ("seed", seed, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
+    check_whole(num_members, "num_members", 1)
+    check_whole(seed, "seed", 0)
     if not wait > 0:
         raise ValueError(f"wait={wait!r} must be positive (seconds)")
     if isinstance(options.get("optimizer"), torch.optim.Optimizer):

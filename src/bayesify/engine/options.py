@@ -94,7 +94,7 @@ class TrainingOptions(OptionTable):
 
 @dataclass(frozen=True, kw_only=True)
 class FitOptions(TrainingOptions):
-    """All that `bf.fit` takes beside model and loaders: functions and places of this one call too."""
+    """All that `bf.fit` takes beside model and loaders: functions, and the folder of this one call, too."""
 
     optimizer: Optimizer | Callable[[Any], Optimizer] | None = option(
         HOW,

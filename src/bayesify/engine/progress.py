@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a bar in a terminal, one line per epoch elsewhere."""
+"""What a person sees while a run goes on: a bar in a terminal, one line per epoch without one."""
 
 import sys
 import time
@@ -42,6 +42,7 @@ class Progress:
         return self.bar is not None and time.monotonic() - self.last > self.REFRESH
 
     def step(self, epoch: int, step: int, numbers: Mapping[str, float]) -> None:
+        """Move the bar to `step` and show the numbers beside it."""
         self.last = time.monotonic()
         if not self.started:  # the steps before a resume took no time: they must not count in the time left
             self.bar.reset(self.task, completed=step)
@@ -64,6 +65,7 @@ class Progress:
         return " ".join(compact(k, v) for k, v in numbers.items() if wide or k not in PARTS)
 
     def note(self, text: str) -> None:
+        """One line above the bar, or on stderr."""
         if self.bar is not None:
             self.bar.console.print(text, highlight=False)
         elif self.enabled:

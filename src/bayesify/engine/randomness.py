@@ -49,11 +49,11 @@ def seed_everything(seed: int, rank: int = 0) -> None:
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
     """Calls of the model in here leave its buffers (running statistics of norms) and all generators as they were."""
-    kept, state = [buffer.clone() for buffer in model.buffers()], random_state()
+    before, state = [buffer.clone() for buffer in model.buffers()], random_state()
     try:
         yield
     finally:
         restore_random_state(*state)
         with torch.no_grad():
-            for buffer, old in zip(model.buffers(), kept, strict=True):
+            for buffer, old in zip(model.buffers(), before, strict=True):
                 buffer.copy_(old)

@@ -103,6 +103,7 @@ class RunState:
         return False
 
     def end_epoch(self, row: dict[str, Any]) -> None:
+        """Write down the epoch, and go on to the next."""
         self.history.append(row)
         self.epoch += 1
         self.begin_epoch()

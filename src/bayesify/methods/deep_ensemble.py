@@ -16,7 +16,10 @@ from bayesify.weights import Selection
 
 @dataclass(frozen=True, init=False)
 class DeepEnsemble(Method):
-    """`num_members` networks, each by `method`; the loss is the mean over members.
+    """Several networks, each by a method of their own; the loss is the mean over members.
+
+    method:       of each member, any but an ensemble; None: `bf.Point()`
+    num_members:  how many
 
     Member 0 is the network itself, the others are copies re-initialised by `reset_parameters`.
     """

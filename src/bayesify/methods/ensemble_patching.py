@@ -39,14 +39,17 @@ class EnsemblePatching(Method):
     assignment:       "layer" (EMP), "element" (ECMP), "member" (an explicit ensemble); "dropout" and "dropconnect"
                       have one component and zero, and drop with probability `drop_prob`
     num_components:   K (dropout and dropconnect: always 2)
-    mixing:           "uniform", K probabilities, or "learned" (straight-through Gumbel gradient, `temperature`)
+    drop_prob:        of dropout and dropconnect
+    mixing:           "uniform", K probabilities, or "learned" (straight-through Gumbel gradient)
+    temperature:      of that gradient
     std, learn_std:   width of every component; 0 is the limit of a narrow one
     shared_std:       width of the unpatched weights (eq. 3); 0 leaves them deterministic
     prior_precision:  τ of the normal prior: a number, or one for each of patched_weight, patched_bias,
                       shared_weight and shared_bias
     l2:               λ in place of τ p_k / (2 num_data), in the same forms (C.1): a penalty on the mean loss
     kl:               "l2" Σ (τ p_k / 2) ‖M_k‖²; "full" with constant and entropy; "auto" what of these has a
-                      gradient; "monte_carlo" the true mixture by `num_kl_draws` draws
+                      gradient; "monte_carlo" the true mixture
+    num_kl_draws:     draws of "monte_carlo"
     init, spread, gamma: how components start ("copies" of the network, `spread` × rms apart; "fresh" by
                       reset_parameters), and a value that norm scales start from
     running_stats:    batch-norm statistics: "shared", or one set per "component", which is the default of members and

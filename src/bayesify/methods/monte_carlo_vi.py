@@ -20,7 +20,8 @@ from bayesify.weights import Selection
 class MonteCarloVI(Method):
     """q(w) from a family, trained by the ELBO (paper 1).
 
-    family:    posterior family of every random tensor, with its `family_options` (`concentration`, `tail`)
+    family:    posterior family of every random tensor
+    family_options: options of the family (`concentration`, `tail`)
     prior:     a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own.
                docs/families_and_priors.md lists which pairs have a KL and by which estimators; the others raise
     sampling:  "draw" one set of weights per forward; "local" reparameterization, fresh noise for every

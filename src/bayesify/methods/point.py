@@ -14,7 +14,10 @@ from bayesify.weights.where import Where
 
 @dataclass(frozen=True)
 class Point(Method):
-    """Maximum likelihood, or maximum a posteriori with a prior over the weights in `where`."""
+    """Maximum likelihood, or maximum a posteriori with a prior.
+
+    prior:  over the weights in `where`, a name or `bf.prior(...)`; None: maximum likelihood
+    """
 
     name = "point"
     needs_random = False

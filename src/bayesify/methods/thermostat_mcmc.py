@@ -36,6 +36,8 @@ class ThermostatMCMC(Method):
     These two have no thermostat: steps that are too large, and noisy gradients, make the draws too wide.
     `bf.diagnostics.suggest` gives a mass, or for samplers without one a step size, for the network at hand.
 
+    sampler:         by its name, see above
+    prior:           a name or `bf.prior(...)`
     mass:            None: 2.2e-4 · num_data, so that lr = 1e-3 is like SGD at 0.0045 (paper 4's CIFAR-10 setting)
     noise:           friction and noise D; None: −log(0.9) / lr
     max_speed:       c of the hyperbolic kinetic energy; None: Gaussian
@@ -49,6 +51,7 @@ class ThermostatMCMC(Method):
     every:           steps between draws; with `cycle` counted back from the end of each
     cycle:           length of a cycle of the step size in steps: a falling cosine in each (`Cyclic`), where `bf.fit`
                      gets no other `schedule`. Draws are kept at the ends, or over the last `part` of each with `every`
+    part:            share of a cycle, at its end, over which draws are kept
     keep:            "draws", or "moments" (mean and variance of the weights only)
     draw_dtype:      of the stored draws: "float32" or "bfloat16"; None: the parameters' own
 

@@ -55,14 +55,17 @@ class VarianceNetwork(Method):
     kl:        "exact"; "sigmoid", a known approximation (10); "ard", that to a normal prior whose variance is fitted
                for each weight; "stochastic", one draw a weight (9), a baseline whose
                gradient has no finite mean
-    init_log_alpha: where log α starts (σ² = α·mean square for "additive"); min_log_alpha, max_log_alpha: its bounds.
-               max_log_alpha=0 is variational dropout (Kingma et al. 2015). "additive" and "zero_mean" have no bounds
+    init_log_alpha: where log α starts (σ² = α·mean square for "additive")
+    min_log_alpha, max_log_alpha: its bounds; max_log_alpha=0 is variational dropout (Kingma et al. 2015). "additive"
+               and "zero_mean" have none
     log_alpha_lr: the learning rate of log α as a multiple of that of the other parameters
     noise:     of zero-mean weights: "normal", "uniform" or "bernoulli" (±σ)
     abs_after: put |·| in place of the activation behind each random layer, which keeps a zero-mean layer from
                losing half of its outputs (appendix D). Where that is no module of the same nn.Sequential, |·| comes
                right behind the layer, by a forward hook: a ReLU then changes nothing, a norm sees |y|
+    biases:    make the biases of these layers random, too
     sampling:  "local": fresh noise for each example; "draw": one set of weights for a batch
+    same_draws: every process of a distributed run draws the same weights (else each its own)
     """
 
     name = "variance"

@@ -56,8 +56,10 @@ def dense_head(num_outputs: int, dropout: float) -> nn.Sequential:
 def alexnet(
     num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), head: str = "auto", dropout: float = 0.5
 ) -> AlexNet:
-    """AlexNet; head="auto" is "imagenet" from 224 pixels on and "compact" below.
+    """AlexNet.
 
+    head: "imagenet" (two dense layers of 4096 units), "compact" (one linear layer), or "auto": the first from 224
+        pixels on.
     dropout: rate before the two dense layers of the ImageNet head.
 
     >>> alexnet(10)(torch.zeros(2, 3, 32, 32)).shape

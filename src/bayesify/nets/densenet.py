@@ -66,9 +66,10 @@ class DenseNet(nn.Module):
 def densenet(
     depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), stem: str = "auto"
 ) -> DenseNet:
-    """DenseNet-121/161/169/201; stem="auto" is "imagenet" from 64 pixels on and "cifar" below.
+    """DenseNet-121/161/169/201.
 
-    The CIFAR stem is a 3×3 convolution at full size, with batch norm and ReLU; the blocks stay the same.
+    stem: "imagenet", "cifar" (a 3×3 convolution at full size, with batch norm and ReLU; the blocks stay the same),
+        or "auto": the first from 64 pixels on.
 
     >>> densenet(121, 10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])

@@ -71,9 +71,11 @@ def lenet(
 ) -> LeNet:
     """Caffe's LeNet-5: 20 and 50 filters, 500 units.
 
+    activation: after each hidden layer: "relu", "tanh", ….
     conv_activation: after each convolution; None takes `activation`, as the published code of paper 5 does.
-    Caffe's own file has none there: conv_activation="identity".
-    batch_norm: after each hidden layer (biases left out); dropout: before the 500-unit layer.
+        Caffe's own file has none there: conv_activation="identity".
+    batch_norm: after each hidden layer (biases left out).
+    dropout: rate before the 500-unit layer.
 
     >>> lenet(10, (1, 28, 28))(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 10])
@@ -91,6 +93,11 @@ def lenet_small(
     dropout: float = 0.0,
 ) -> LeNet:
     """The widths of 1998: 6 and 16 filters, 120 and 84 units; max pooling and ReLU as used today.
+
+    activation: after each hidden layer: "relu", "tanh", ….
+    conv_activation: after each convolution; None takes `activation`.
+    batch_norm: after each hidden layer (biases left out).
+    dropout: rate before the 120-unit layer.
 
     >>> lenet_small(10, (1, 32, 32))(torch.zeros(2, 1, 32, 32)).shape
     torch.Size([2, 10])

@@ -37,8 +37,10 @@ def mlp(
     """y = W_L φ(… φ(W_1 x)): (batch, *input_shape) -> (batch, num_outputs); any input is flattened.
 
     hidden: units of each hidden layer; `()` gives a linear model.
+    activation: after each hidden layer: "relu", "tanh", ….
     batch_norm: normalise between each hidden linear layer and its activation.
     input_norm: normalise the input (paper 2's regression net has both).
+    dropout: rate after each hidden layer.
     output_bias: False leaves the last bias out, as in paper 2's count of the L = H = 100 net.
 
     >>> mlp(1, (13,), hidden=(50,), batch_norm=True, input_norm=True)(torch.zeros(4, 13)).shape

@@ -86,7 +86,9 @@ class PreActResNet(nn.Module):
 def preact_resnet(
     depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), stem: str = "auto"
 ) -> PreActResNet:
-    """PreActResNet-18/34/50/101/152; stem="auto" is "imagenet" from 64 pixels on and "cifar" below.
+    """PreActResNet-18/34/50/101/152.
+
+    stem: "imagenet" (a quarter of the size), "cifar" (full size), or "auto": the first from 64 pixels on.
 
     >>> preact_resnet(18, 10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])

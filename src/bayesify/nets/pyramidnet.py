@@ -66,7 +66,10 @@ class PyramidNet(nn.Module):
 def pyramidnet(
     num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), depth: int = 20, alpha: float = 48.0
 ) -> PyramidNet:
-    """PyramidNet of basic blocks, depth = 6 n + 2; alpha is the number of channels gained from stem to head.
+    """PyramidNet of basic blocks.
+
+    depth: layers, 6 n + 2.
+    alpha: channels gained from stem to head.
 
     >>> pyramidnet(10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
@@ -82,5 +85,9 @@ def pyramidnet(
 def pyramidnet110(
     num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), depth: int = 110, alpha: float = 270.0
 ) -> PyramidNet:
-    """The CIFAR-100 net of paper 2: 110 layers, widths 16 + 5 i, i = 1 … 54."""
+    """The CIFAR-100 net of paper 2: 110 layers, widths 16 + 5 i, i = 1 … 54.
+
+    depth: layers, 6 n + 2.
+    alpha: channels gained from stem to head.
+    """
     return pyramidnet(num_outputs, input_shape, depth, alpha)

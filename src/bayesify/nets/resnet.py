@@ -124,7 +124,9 @@ class ResNet(nn.Module):
 def resnet(
     depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), stem: str = "auto"
 ) -> ResNet:
-    """ResNet-18/34/50/101/152; stem="auto" is "imagenet" from 64 pixels on and "cifar" below.
+    """ResNet-18/34/50/101/152.
+
+    stem: "imagenet" (a quarter of the size), "cifar" (full size), or "auto": the first from 64 pixels on.
 
     >>> resnet(18, 10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])

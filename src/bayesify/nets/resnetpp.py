@@ -148,7 +148,11 @@ def resnetpp(
     stem: str = "auto",
     width: int = 64,
 ) -> ResNetPP:
-    """ResNet++-50; stem="auto" is "imagenet" from 64 pixels on and "cifar" below."""
+    """ResNet++-50.
+
+    stem: "imagenet" (a quarter of the size), "cifar" (full size), or "auto": the first from 64 pixels on.
+    width: of the first stage.
+    """
     check_positive(width=width)
     stem, channels = check_stem(stem, input_shape)
     return ResNetPP(BLOCKS_PER_STAGE[depth], width, num_outputs, channels, stem, bottleneck=True)

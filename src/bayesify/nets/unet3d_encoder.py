@@ -54,7 +54,9 @@ class UNet3dEncoder(nn.Module):
 
 
 def unet3d_encoder(num_outputs: int, input_shape: tuple[int, ...], width: int = 16) -> UNet3dEncoder:
-    """The net of paper 1, Fig. 9, for volumes of the size `input_shape`; width: filters of the first block.
+    """The net of paper 1, Fig. 9, for volumes of the size `input_shape`.
+
+    width: filters of the first block.
 
     >>> unet3d_encoder(2, (1, 28, 28, 28))(torch.zeros(2, 1, 28, 28, 28)).shape
     torch.Size([2, 2])

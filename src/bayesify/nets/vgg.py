@@ -68,7 +68,8 @@ def vgg(
     """VGG-11/13/16/19, with or without batch norm.
 
     head: "imagenet" (two dense layers of 4096 units), "compact" (average, one linear layer), or "auto": the
-    first from 224 pixels on. dropout: rate in the ImageNet head.
+        first from 224 pixels on.
+    dropout: rate in the ImageNet head.
 
     >>> vgg(11, True, 10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
@@ -86,8 +87,8 @@ VGG_LIKE_RATES = ((0.3, 0), (0.4, 0), (0.4, 0.4, 0), (0.4, 0.4, 0), (0, 0, 0))
 def vgg_like(num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), dropout: bool = True) -> VGG:
     """The VGG-like net of paper 5: VGG-16's convolutions with batch norm, one dense layer of 512 units.
 
-    Dropout as in the paper's published code: .3 behind the first convolution, .4 behind those of stages 2 to
-    4 that are not followed by pooling, none in stage 5, .5 before each dense layer. dropout=False: none.
+    dropout: as in the paper's published code: .3 behind the first convolution, .4 behind those of stages 2 to
+        4 that are not followed by pooling, none in stage 5, .5 before each dense layer; False: none.
 
     >>> vgg_like(10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])

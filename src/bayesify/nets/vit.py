@@ -114,7 +114,12 @@ def vit(
 ) -> ViT:
     """A vision transformer for images of the size `input_shape` (learned positions fix the size).
 
-    patch: height and width of a patch; dim: width of a token, a multiple of heads; mlp_dim: None is 4 dim.
+    patch: height and width of a patch.
+    dim: width of a token, a multiple of heads.
+    depth: number of blocks.
+    heads: of each attention.
+    mlp_dim: hidden units of each block; None is 4 dim.
+    dropout: rate in each block.
 
     >>> vit(10, (3, 32, 32), patch=4, dim=64, depth=2, heads=4)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
