@@ -1,5 +1,6 @@
 """Every recipe of CONTRIBUTING, as it stands there: what it adds from outside is used from training to the report."""
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,10 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+import typer
 from cli_runs import read, succeed
+from scipy import stats
 from torch import nn
+from typer.testing import CliRunner
 
 import bayesify as bf
+from bayesify.cli.flags import with_flags
 from bayesify.moments import FORMS
 
 TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -26,7 +31,9 @@ SMALL = ("--method", "mc_vi", "--net", "mlp", "--data", "two_moons")
 def _tables_as_before() -> Iterator[None]:
     """What a recipe registers is gone after its test."""
     tables: list[dict[Any, Any]] = [
-        bf.nets.NETS, bf.data.DATA, bf.samplers.SAMPLERS, bf.methods.METHODS, *FORMS.values(),
+        bf.nets.NETS, bf.data.DATA, bf.families.FAMILIES, bf.priors.PRIORS, bf.likelihoods.LIKELIHOODS,
+        bf.samplers.SAMPLERS, bf.methods.METHODS, bf.metrics.METRICS, bf.suites.SUITES, bf.report.SECTIONS,
+        *FORMS.values(),
     ]  # fmt: skip
     copies = [dict(table) for table in tables]
     yield
@@ -104,8 +111,92 @@ def test_a_sampler(tmp_path: Path) -> None:
     assert type(model.optimizer()).__name__ == "ClippedLangevin"
 
 
+def test_a_law_its_family_and_its_prior(tmp_path: Path) -> None:
+    """Both densities beside scipy's; the scale of the family by its variance, 5/3 scale²."""
+    follow("A law, its family and its prior")
+    flags = ("--set", "method.family=student_t5", "--set", "method.prior=student_t5")
+    assert live(tmp_path, *flags)["nll"] > 0
+    q, w = bf.family("student_t5", torch.zeros(4)), torch.linspace(-3, 3, 4)
+    scale = (3 / 5 * q.variance[0].item()) ** 0.5
+    expected = torch.tensor(stats.t(5, scale=scale).logpdf(w.numpy()), dtype=torch.float32)
+    torch.testing.assert_close(q.log_prob(w), expected, rtol=1e-4, atol=1e-4)
+    assert bf.prior("student_t5").log_prob(w)[0].item() == pytest.approx(stats.t(5).logpdf(-3), rel=1e-5)
+    assert bf.kl(q, bf.prior("normal")) > 0
+
+
+def test_a_prior_by_its_density(tmp_path: Path) -> None:
+    follow("A prior by its density")
+    assert live(tmp_path, "--set", "method.prior=sech")["nll"] > 0
+    w = torch.linspace(-3, 3, 7, dtype=torch.float64)
+    torch.testing.assert_close(
+        bf.prior("sech").log_prob(w), torch.tensor(stats.hypsecant(scale=2 / torch.pi).logpdf(w.numpy()))
+    )
+    model = bf.bayesify(nn.Linear(2, 2), bf.MonteCarloVI(prior=bf.prior("sech", scale=0.5)), num_data=9)
+    bf.save(model, tmp_path / "sech.safetensors")
+    assert bf.load(tmp_path / "sech.safetensors", nn.Linear(2, 2)).method.options() == model.method.options()
+
+
+def test_a_likelihood(tmp_path: Path) -> None:
+    likelihood = follow("A likelihood")["LaplaceNoise"]
+    flags = ("--data", "regression_gap", "--set", "likelihood.name=laplace_noise")
+    assert math.isfinite(live(tmp_path, *flags, "--set", "likelihood.scale=0.5")["nll"])
+    model = bf.bayesify(nn.Linear(3, 1), "mc_vi", likelihood(0.5), num_data=20)
+    x, y = torch.randn(20, 3), torch.randn(20, 1)
+    prediction = model.predict(x, mode="deterministic")
+    exact = stats.laplace(prediction.mean, 0.5).logpdf(y)[:, 0]
+    assert prediction.log_prob(y).numpy() == pytest.approx(exact, rel=1e-4)
+    bf.save(model, tmp_path / "laplace.safetensors")
+    del bf.likelihoods.LIKELIHOODS["laplace_noise"]  # one that is not registered is given by hand
+    loaded = bf.load(tmp_path / "laplace.safetensors", nn.Linear(3, 1), likelihood=likelihood(0.5))
+    assert loaded.loss(x, y).total.isfinite()
+
+
+def test_a_metric(tmp_path: Path) -> None:
+    follow("A metric")
+    assert 0 <= live(tmp_path)["worst_class"] <= 1
+    assert "worst_class" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    model, x = bf.bayesify(nn.Linear(2, 2), "point"), torch.randn(30, 2)
+    label = model.predict(x).label
+    assert bf.evaluate(model, [(x, label)])["worst_class"] == 1
+    assert bf.evaluate(model, [(x, 1 - label)])["worst_class"] == 0
+
+
+def test_a_suite(tmp_path: Path) -> None:
+    follow("A suite")
+    assert set(live(tmp_path, suite="few_draws")) == {"one_draw_nll", "all_draws_nll"}
+    assert "one draw nll" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_section_of_the_report(tmp_path: Path) -> None:
+    follow("A section of the report")
+    live(tmp_path)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "How sure they are" in page
+    assert "% sure on average." in page
+
+
 def test_a_method(tmp_path: Path) -> None:
     follow("A method")
     assert live(tmp_path, "--method", "last_layer", "--set", "method.prior_std=0.5")["nll"] > 0
     assert "last_layer" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "last_layer" in succeed("show", "methods").stdout
+
+
+def test_a_training_option(tmp_path: Path) -> None:
+    """A command with one more flag, which trains, stores what it was told and refuses what is out of range."""
+    table = follow("A training option")["WithSmoothing"]
+    app, told = typer.Typer(), []
+
+    @app.command()
+    @with_flags(table)
+    def train(**options: Any) -> None:
+        told.append(table.of({name: value for name, value in options.items() if value is not None}))
+        model = bf.bayesify(nn.Linear(2, 2), "mc_vi", num_data=8)
+        bf.fit(model, [(torch.randn(8, 2), torch.zeros(8).long())], folder=tmp_path, **told[0].for_fit())
+
+    assert CliRunner().invoke(app, ["--smoothing", "0.1", "--epochs", "1"]).exit_code == 0
+    assert told[0].smoothing == 0.1
+    assert bf.load(tmp_path / "model.safetensors", nn.Linear(2, 2)).num_data == 8
+    refused = CliRunner().invoke(app, ["--smoothing", "1"])
+    assert refused.exit_code == 2
+    assert "must be a number of at least 0 and below 1" in " ".join(refused.stderr.split())
