@@ -83,7 +83,7 @@ def test_exact_kappa_is_the_hessian_diagonal(case: str) -> None:
     found = kappa(model, batches, [name], way="exact")[name]
     torch.testing.assert_close(found, expected.abs(), atol=1e-10, rtol=1e-10)
     net = model.mean_net().eval()
-    closed = closed_form_of(net, name, "categorical")
+    closed = closed_form_of(net, name, bf.likelihood("categorical"))
     assert (closed is not None) == (case in ("softplus", "batch norm", "abs"))
 
 

@@ -15,6 +15,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 import bayesify as bf
+from bayesify.likelihoods import normal
 from bayesify.objectives import last_layer as objective
 
 
@@ -100,8 +101,8 @@ def test_regression_needs_two_statistics_of_the_draws(monkeypatch: pytest.Monkey
     """With z = √M ξ̄ and χ² = Σ(ξ − ξ̄)² of given noise: the mean over those draws, and its gradients."""
     mean, log_std = torch.randn(2, 6, 2, dtype=torch.float64)
     noise = torch.randn(9, 6, 2, dtype=torch.float64)
-    monkeypatch.setattr(objective, "standard_normal", lambda *_: 3 * noise.mean(0))
-    monkeypatch.setattr(objective, "chi_squared", lambda *_: 9 * noise.var(0, correction=0))
+    monkeypatch.setattr(normal, "standard_normal", lambda *_: 3 * noise.mean(0))
+    monkeypatch.setattr(normal, "chi_squared", lambda *_: 9 * noise.var(0, correction=0))
     p, y = bf.likelihood("normal", std=0.7, learn_std=True), TARGETS["normal"]
     gradients = []
     for plain in (False, True):

@@ -115,19 +115,6 @@ def build_likelihood(table: Mapping[str, Any]) -> Likelihood:
     return make_likelihood(**table)
 
 
-def num_outputs(ds: DataSet, likelihood: str) -> int:
-    """How many numbers the network must give for each example."""
-    if likelihood == "heteroscedastic":
-        return 2 * ds.num_outputs  # a mean and a log-variance each
-    if likelihood == "bernoulli":
-        if ds.num_outputs != 2:
-            raise ValueError(
-                f"likelihood='bernoulli' is for two classes, data={ds.name!r} has {ds.num_outputs}"
-            )
-        return 1
-    return ds.num_outputs
-
-
 def full_net(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with the options of a registered network, defaults filled in."""
     name = table["name"]

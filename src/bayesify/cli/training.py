@@ -23,6 +23,7 @@ from bayesify.data import DataSet, Loader
 from bayesify.engine import fit_members
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.randomness import seed_everything
+from bayesify.likelihoods import LIKELIHOODS
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.predict.prediction import shares
 
@@ -50,7 +51,11 @@ def prepare(settings: Settings) -> Prepared:
     method = build.full_method(settings.method)
     ds = build.with_validation(build.load_data(build.full_data(settings.data)), o.val_fraction)
     likelihood = build.full_likelihood(settings.likelihood, ds.task)
-    outputs = build.num_outputs(ds, likelihood["name"])
+    kind = LIKELIHOODS[likelihood["name"]]
+    outputs = kind.num_outputs(ds.num_outputs)
+    if kind.is_discrete:  # whole numbers stay what they are
+        plain = replace(ds.normalisation, target_mean=None, target_std=None)
+        ds = replace(ds, normalisation=plain)
     if o.patience is not None and ds.val is None:
         raise ValueError(f"--patience {o.patience} needs a validation part: give --val-fraction")
     if o.members_in_parallel and method["name"] != DeepEnsemble.name:

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Generator, Tensor, nn
 
 import bayesify as bf
 from bayesify.data import Loader, Normalisation
+from bayesify.predict.mixture import OutputMixture
 
 
 class OriginalUnits:
@@ -38,7 +40,15 @@ class OriginalUnits:
             noise=self._variance(prediction.noise),
             kept=prediction.kept
             and (n.original_mean(prediction.kept[0]), self._variance(prediction.kept[1])),
+            law=prediction.law and self._law(prediction.law),
         )
+
+    def _law(self, law: OutputMixture) -> OutputMixture:
+        n = self.normalisation
+        if n.target_std is None:
+            return law
+        zeros, ones = torch.zeros_like(law.shift), torch.ones_like(law.scale)
+        return law.moved(n.original_mean(zeros), n.original_std(ones))
 
     def _variance(self, variance: Tensor) -> Tensor:
         return self.normalisation.original_std(self.normalisation.original_std(variance))

@@ -9,10 +9,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import inputs_for, target_of, to_device
-from bayesify.evaluation.evaluate import by_class, counted_targets
-from bayesify.likelihoods.base import match_real
+from bayesify.evaluation.evaluate import counted_targets
+from bayesify.likelihoods.shapes import log_of, match_real
 from bayesify.model import BayesianModule
-from bayesify.predict.calibration import calibrated, log_of, quantity
+from bayesify.predict.calibration import calibrated, quantity
 from bayesify.predict.predictive import Predictive
 
 LIMITS = (1e-3, 1e3)
@@ -73,25 +73,29 @@ class Calibrated:
 def best_calibration(
     model: Any, loader: Iterable[Any], num_draws: int = 20, generator: Generator | None = None
 ) -> float:
-    """The number with the least negative log-likelihood on `loader`: `best_temperature`, or of regression the mean of
-    (y − mean)² / variance."""
+    """The number with the least negative log-likelihood on `loader`: `best_temperature`; of normal regressions the
+    mean of (y − mean)² / variance, of others `best_scale`."""
     device = next(model.parameters()).device
-    logs, labels, squares = [], [], []
+    logs, labels, squares, laws = [], [], [], []
     for batch in loader:
         target = to_device(target_of(batch), device)
         prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator)
         if not prediction.mean.isfinite().all():
             raise ValueError("the model predicts NaN or infinite values: there is nothing to calibrate")
-        if model.likelihood.task == "regression":
+        if prediction.law is not None:
+            laws.append((prediction.to("cpu"), target.cpu()))
+        elif model.likelihood.task == "regression":
             error = match_real(prediction.mean, target, values=True).double() - prediction.mean
             squares.append((error.square() / prediction.variance).flatten().cpu())
         else:
             label, counted = counted_targets(prediction, target)
-            logs.append(log_of(by_class(prediction, prediction.mean)[counted]).cpu())
+            logs.append(log_of(prediction.likelihood.classes.rows(prediction.mean)[counted]).cpu())
             labels.append(label[counted].cpu())
-    found = sum(map(len, squares or labels))
+    found = sum(map(len, squares or labels or [target for _, target in laws]))
     if found == 0:
         raise ValueError("val_loader has no target that counts: calibration needs validation data")
+    if laws:
+        return best_scale(laws)
     if not squares:
         return best_temperature(torch.cat(logs), torch.cat(labels))
     scale = float(torch.cat(squares).mean())
@@ -123,3 +127,17 @@ def best_temperature(log_probs: Tensor, target: Tensor, prior_std: float | None 
         slope = math.exp(u) * float(((weights * log_probs).sum(1) - picked).sum()) + pull * u
         low, high = (low, u) if slope > 0 else (u, high)
     return math.exp(-(low + high) / 2)
+
+
+def best_scale(parts: list[tuple[Predictive, Tensor]]) -> float:
+    """argmin_s −Σ log p_s(y), p_s the law of a regression stretched about its mean by √s; by thirds of log s."""
+
+    def loss(log_scale: float) -> float:
+        scale = math.exp(log_scale)
+        return -sum(float(calibrated(p, scale).log_prob(y).double().sum()) for p, y in parts)
+
+    low, high = (2 * math.log(limit) for limit in LIMITS)
+    for _ in range(45):
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, right) if loss(left) < loss(right) else (left, high)
+    return math.exp((low + high) / 2)

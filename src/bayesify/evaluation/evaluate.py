@@ -10,7 +10,7 @@ from bayesify.batches import inputs_for, target_of, to_device
 from bayesify.evaluation import metrics
 from bayesify.evaluation.metrics import ClassificationTally, RegressionTally
 from bayesify.evaluation.metrics.registry import needs_whole, number, reported
-from bayesify.likelihoods.base import match_real
+from bayesify.likelihoods.shapes import match_real
 from bayesify.predict.predictive import Predictive
 
 #: uncertainties of a prediction that tell unknown inputs from known ones; larger is less certain
@@ -82,10 +82,11 @@ def add_prediction(tally: ClassificationTally, prediction: Predictive, target: T
     if prediction.mean.isnan().any():
         raise ValueError("the model predicts NaN: the inputs hold NaN, or the network overflows")
     extra = {"entropy": prediction.entropy, "epistemic": prediction.epistemic}
+    rows = prediction.likelihood.classes.rows  # (positions, classes)
     tally.add(
-        by_class(prediction, prediction.mean)[counted],
+        rows(prediction.mean)[counted],
         target[counted],
-        None if prediction.votes is None else by_class(prediction, prediction.votes)[counted],
+        None if prediction.votes is None else rows(prediction.votes)[counted],
         prediction.num_draws,
         **{key: value.reshape(-1)[counted] for key, value in extra.items()},
     )
@@ -93,22 +94,8 @@ def add_prediction(tally: ClassificationTally, prediction: Predictive, target: T
 
 def counted_targets(prediction: Predictive, target: Tensor) -> tuple[Tensor, Tensor]:
     """Class indices (positions,), and which of them count."""
-    target = prediction.likelihood.check(prediction.mean, target, values=True)
-    binary = prediction.likelihood.name == "bernoulli"
-    if binary and not torch.equal(target, target.round()):
-        raise ValueError("target holds probabilities: evaluate needs labels, 0 or 1")
-    if not binary and target.is_floating_point():
-        raise ValueError("target holds class probabilities: evaluate needs class indices (target.argmax(1))")
-    target = target.reshape(-1).long()
-    ignored = getattr(prediction.likelihood, "ignore_index", None)
-    return target, torch.ones_like(target, dtype=torch.bool) if ignored is None else target != ignored
-
-
-def by_class(prediction: Predictive, values: Tensor) -> Tensor:
-    """(positions, classes): of a bernoulli the classes 0 and 1."""
-    if prediction.likelihood.name == "bernoulli":
-        return torch.stack([1 - values, values], -1).reshape(-1, 2)
-    return values.movedim(prediction._class_dim, -1).flatten(0, -2)
+    likelihood = prediction.likelihood
+    return likelihood.classes.indices(likelihood.check(prediction.mean, target, values=True))
 
 
 def scores_of(
@@ -143,15 +130,21 @@ def _real(prediction: Predictive, target: Tensor) -> dict[str, Tensor]:
     """Of a batch: the target in the shape of the mean; per example its nll, crps, std and level."""
     target = match_real(prediction.mean, target, values=True)
     nll = -prediction.log_prob(target)
-    assert prediction.kept is not None
-    means, variances = prediction.kept
-    level = metrics.quantile_levels(means, variances, target)
+    level = prediction.level(target)
     inside = (level >= 0.05) & (level <= 0.95)
     return {
         "target": target,
         "nll": nll,
-        "crps": metrics.crps_each(means, variances, target).flatten(),
+        "crps": _crps(prediction, target).flatten(),
         "coverage90": inside.double().flatten(),
         "std": prediction.std.flatten(),
         "level": level.flatten(),
     }
+
+
+def _crps(prediction: Predictive, target: Tensor) -> Tensor:
+    if prediction.law is None:
+        assert prediction.kept is not None
+        return metrics.crps_each(*prediction.kept, target)
+    law = prediction.law.double()
+    return metrics.crps_of(law.cdf, law.quantile, target, prediction.likelihood.is_discrete)

@@ -1,6 +1,6 @@
 """bf.merge: models that were trained apart become the members of one deep ensemble."""
 
-import math
+import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from bayesify.files.storage import load
-from bayesify.likelihoods import Likelihood, likelihood
+from bayesify.likelihoods import Likelihood
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.model import BayesianModule, bayesify
 from bayesify.posteriors import Members, Posterior, without_guards
@@ -30,7 +30,10 @@ class Member(NamedTuple):
 
 
 def merge(
-    paths: Iterable[str | Path], net: nn.Module, output: Callable[[Any], Any] | None = None
+    paths: Iterable[str | Path],
+    net: nn.Module,
+    output: Callable[[Any], Any] | None = None,
+    likelihood: Likelihood | None = None,
 ) -> BayesianModule:
     """The models in `paths` as one `bf.DeepEnsemble` around `net`, each with its own weights and posterior.
 
@@ -38,10 +41,11 @@ def merge(
              perhaps on other machines). A file that holds an ensemble gives all its members.
     net:     a network of that architecture; it becomes member 0
     output:  as in `bf.bayesify`, where the models were made with it
+    likelihood: as in `bf.load`, where the models have one of your own
 
-    p(y | x) = 1/M Σ_m p_m(y | x), the plain average over the M members. A noise level that every member
-    learned for itself (`learn_std`) becomes one: std² = 1/M Σ_m std_m², which leaves the predictive mean
-    and variance those of the average. What `bf.calibrate` fitted to the members does not hold for their average
+    p(y | x) = 1/M Σ_m p_m(y | x), the plain average over the M members. What the likelihood of every member learned
+    for itself becomes one (`Likelihood.pooled`): of a noise level std² = 1/M Σ_m std_m², which leaves the predictive
+    mean and variance those of the average. What `bf.calibrate` fitted to the members does not hold for their average
     and is left out.
 
     Everything is checked first: files that cannot be read or do not belong together raise, the difference
@@ -50,7 +54,10 @@ def merge(
     >>> model = bf.merge(["run-0/model.safetensors", "run-1/model.safetensors"], make_net())
     """
     files = _files(paths)
-    models = [load(path, without_guards(copy_of(net)), output=output) for path in files]
+    models = [
+        load(path, without_guards(copy_of(net)), output=output, likelihood=copy.deepcopy(likelihood))
+        for path in files
+    ]
     members = [member for path, model in zip(files, models, strict=True) for member in _members(path, model)]
     _check_same(members)
     _warn_of_copies(members)
@@ -113,12 +120,11 @@ def _check_same(members: list[Member]) -> None:
 
 def _facts(member: Member) -> dict[str, Any]:
     """What all members must have in common, as plain data."""
-    options = dict(member.likelihood.options)
-    if options.get("learn_std"):
-        del options["std"]  # learned by each member
+    law = member.likelihood
+    options = {key: value for key, value in law.options.items() if key not in law.learned}
     return {
         "method": {"name": member.method.name, **member.method.options()},
-        "likelihood": {"name": member.likelihood.name, **options},
+        "likelihood": {"name": law.name, **options},
     }
 
 
@@ -147,9 +153,6 @@ def _warn_of_copies(members: list[Member]) -> None:
 
 
 def _likelihood(members: list[Member]) -> Likelihood:
-    """The members' likelihood; learned noise levels are pooled."""
-    shared = members[0].likelihood
-    if not shared.options.get("learn_std"):
-        return shared
-    variances = [member.likelihood.options["std"] ** 2 for member in members]
-    return likelihood(shared.name, **{**shared.options, "std": math.sqrt(sum(variances) / len(variances))})
+    """The members' likelihood; what each has learned for itself is pooled."""
+    first, *others = (member.likelihood for member in members)
+    return first.pooled(others) if any(True for _ in first.parameters()) else first

@@ -1,5 +1,6 @@
 """bf.save and bf.load: one self-contained file for every method. No pickle."""
 
+import json
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from bayesify.atomic import read_header, read_tensors, write_tensors
 from bayesify.files.differences import differences
 from bayesify.files.packing import pack, unpack
-from bayesify.likelihoods import likelihood
+from bayesify.likelihoods import LIKELIHOODS, Likelihood
 from bayesify.methods import Method, method
 from bayesify.model import BayesianModule, bayesify
 from bayesify.posteriors import without_guards
@@ -43,8 +44,12 @@ def load(
     net: nn.Module,
     map_location: Any = None,
     output: Callable[[Any], Any] | None = None,
+    likelihood: Likelihood | None = None,
 ) -> BayesianModule:
     """The model in `path` around `net`, a network of the architecture it was saved with.
+
+    likelihood:  an object of the class the model was saved with, where its name is not in
+                 `bf.likelihoods.LIKELIHOODS`; what it had learned comes back
 
     Everything is checked first: a file that is damaged, truncated, foreign or newer, or a network with
     other keys or shapes, raises, names the difference, and leaves `net` as it was.
@@ -63,12 +68,11 @@ def load(
     _compare(path, "network", net.state_dict(), _inside(tensors, "net."))
     if header["custom_output"] and output is None:
         warnings.warn(f"{path} was saved from a model with output=: give bf.load(..., output=...) again")
+    law = _likelihood(path, header["likelihood"], likelihood)
     made = make_method(header["method"]).fixed_to(header["random"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # members are overwritten: how they started does not matter
-        model = bayesify(
-            net, made, likelihood(**_named(header["likelihood"])), header["num_data"], output=output
-        )
+        model = bayesify(net, made, law, header["num_data"], output=output)
     model.posterior.make_room(_inside(tensors, "posterior."))
     try:
         _compare(path, "model", model.state_dict(), tensors)
@@ -104,8 +108,27 @@ def make_method(data: Mapping[str, Any]) -> Method:
     return method(data["name"], **options)
 
 
-def _named(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {"name": data["name"], **data["options"]}
+def _likelihood(path: Path, data: Mapping[str, Any], given: Likelihood | None) -> Likelihood:
+    """The likelihood of a file: the one given, which must be the file's, or by its name."""
+    name, options = data["name"], data["options"]
+    if given is None and name not in LIKELIHOODS:
+        raise ValueError(
+            f"{path} was saved with likelihood {name!r}, which is not known here: give an object of its class, "
+            f"bf.load(..., likelihood=...), or register the class, bf.likelihoods.LIKELIHOODS[{name!r}] = ..."
+        )
+    if given is None:
+        return LIKELIHOODS[name](**options)
+    if not isinstance(given, Likelihood):
+        raise TypeError(
+            f"likelihood={given!r} must be a likelihood object, made with the options {options!r}"
+        )
+    mine = {"name": given.name, **json.loads(json.dumps(given.options))}
+    stored = {"name": name, **options}
+    other = [key for key in mine if key not in given.learned and mine[key] != stored.get(key)]
+    if other:
+        found = ", ".join(f"{key} {mine[key]!r} (in the file {stored.get(key)!r})" for key in other)
+        raise ValueError(f"likelihood={given.name!r} is not the one of {path}: it has {found}")
+    return given
 
 
 def _whole(name: str, value: Any) -> Tensor:

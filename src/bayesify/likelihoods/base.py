@@ -1,21 +1,58 @@
 """The face of every likelihood p(y | network output)."""
 
+import copy
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+from torch.utils import _pytree as pytree
+
+from bayesify.likelihoods.classes import Classes
+from bayesify.likelihoods.draws import rsample
+from bayesify.likelihoods.shapes import normal_log_prob, weighted_nll
+
+TASKS = ("classification", "regression")
+OUTPUT_DRAWS = 8  # of an output with moments, where an expectation has no closed form
 
 
 class Likelihood(nn.Module, ABC):
     """Turns a network's output into a distribution over targets.
 
-    Members, in this order in every file of this room: `check`, `log_prob`, `summarize`, `options`.
+    One of your own has `name`, `task`, `check`, `log_prob`, `summarize` and `options`, in this order in every file of
+    this room. All other members have defaults that follow from these; a likelihood overrides what it knows better.
+
+    >>> class Cauchy(Likelihood):
+    ...     name, task, options = "cauchy", "regression", {}
+    ...     def check(self, output, target, values):
+    ...         return match_real(output, target, values)
+    ...     def log_prob(self, output, target):
+    ...         return torch.distributions.Cauchy(output, 1.0).log_prob(target).sum(-1)
+    ...     def summarize(self, output):
+    ...         return output, torch.full_like(output, torch.inf)
     """
 
     name: ClassVar[str]
     task: ClassVar[str]  # "classification" or "regression"
 
+    #: of probabilities: the dimension of the classes, or None: each number is the probability of 1 of its own label
+    class_dim: int | None = 1
+    #: targets of this value do not count
+    ignore_index: int | None = None
+    #: a regression's draw is the normal with the mean and variance of `summarize`: predictions need no outputs
+    is_normal: ClassVar[bool] = False
+    #: log p = log softmax(output)[target] for class indices: closed forms may use it
+    is_softmax: bool = False
+    #: targets are whole numbers: they are not standardised, and predictions not rescaled
+    is_discrete: ClassVar[bool] = False
+    #: the network may return several tensors, as a tuple or list
+    takes_heads: ClassVar[bool] = False
+    #: names of the options that training changes
+    learned: tuple[str, ...] = ()
+
+    # -- what every likelihood writes -------------------------------------------------------------------
     @abstractmethod
     def check(self, output: Any, target: Tensor, values: bool) -> Tensor:
         """The target as `log_prob` wants it; raises on a wrong shape or dtype, with `values` also on a wrong range."""
@@ -33,6 +70,7 @@ class Likelihood(nn.Module, ABC):
     def options(self) -> dict[str, Any]:
         """Plain data that makes this likelihood again: `bf.likelihood(name, **options)`."""
 
+    # -- training ---------------------------------------------------------------------------------------
     def nll(
         self, output: Any, target: Tensor, sample_weight: Tensor | None = None, values: bool = True
     ) -> Tensor:
@@ -40,46 +78,87 @@ class Likelihood(nn.Module, ABC):
         target = self.check(output, target, values)
         return weighted_nll(self.log_prob(output, target), sample_weight)
 
+    def expected_log_prob(self, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
+        """E log p(y | z) over z ~ N(mean, var), the moments in `output` (or in each head): (batch,).
 
-def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None) -> Tensor:
-    """Mean over examples of −log p, each times its weight: (batch,) -> a scalar."""
-    if log_prob.shape[0] == 0:
-        raise ValueError("the batch is empty: a loss needs at least one example")
-    if sample_weight is not None:
-        if sample_weight.shape != log_prob.shape:
-            raise ValueError(
-                f"sample_weight has shape {tuple(sample_weight.shape)}, but there are "
-                f"{log_prob.shape[0]} examples: give one weight per example"
-            )
-        log_prob = sample_weight * log_prob
-    return -log_prob.mean()
+        Here an unbiased estimate by OUTPUT_DRAWS draws of z, with gradients. `logits` is for likelihoods of classes
+        that know bounds or expansions of it (`bf.DensityPropagation`).
+        """
+        drawn = rsample(output, OUTPUT_DRAWS)
+        repeated = target.expand(OUTPUT_DRAWS, *target.shape).flatten(0, 1)
+        return over_draws(lambda z: self.log_prob(z, repeated), drawn).mean(0)
+
+    def gaussian_log_prob(self, output: Any, target: Tensor, var_floor: float = 1e-3) -> Tensor:
+        """log of the normal density of y under the moments of the prediction, per example (paper 3, eq. 11): (batch,).
+
+        Here with moments over OUTPUT_DRAWS draws. Regression: plus the variance of the noise. Classes: y is one-hot,
+        and `var_floor` is added to the variance of the probabilities.
+        """
+        value, noise = over_draws(self.summarize, rsample(output, OUTPUT_DRAWS))
+        if self.task == "regression":
+            return normal_log_prob(value.mean(0), value.var(0) + noise.mean(0), target)
+        y = self.classes.one_hot(target, value[0])
+        return normal_log_prob(value.mean(0), value.var(0) + var_floor, y)
+
+    def average_log_prob(
+        self, mean: Tensor, std: Tensor, target: Tensor, num_draws: int, generator: Generator | None
+    ) -> Tensor | None:
+        """The average of log p(y | z_i) over `num_draws` draws z_i ~ N(mean, std²), by one joint draw of what it needs
+        of them: (batch,); None where the draws themselves are needed."""
+        return None
+
+    # -- prediction -------------------------------------------------------------------------------------
+    @property
+    def classes(self) -> Classes:
+        """Where the classes stand in what `summarize` gives."""
+        return Classes(self.class_dim, self.ignore_index)
+
+    @property
+    def is_multiclass(self) -> bool:
+        """One class of several for each position, rather than labels or numbers."""
+        return self.task == "classification" and self.class_dim is not None
+
+    @property
+    def keeps_outputs(self) -> bool:
+        """Must predictions keep the outputs of all draws, since what `summarize` gives is not the whole law?"""
+        return self.task == "regression" and not self.is_normal
+
+    def votes(self, probs: Tensor) -> Tensor | None:
+        """How many draws vote for each class, of probabilities (draws, ...): (...); None for regression."""
+        if self.task == "regression":
+            return None
+        self.classes.check(probs[0], self.name)
+        return self.classes.votes(probs)
+
+    def mixture_log_prob(self, outputs: Any, target: Tensor) -> Tensor:
+        """log (1/S) Σ_s p(y | output_s), outputs (draws, batch, ...): (batch,)."""
+        leaves, structure = pytree.tree_flatten(outputs)
+        draws = (pytree.tree_unflatten(draw, structure) for draw in zip(*leaves, strict=True))
+        each = torch.stack([self.log_prob(draw, target) for draw in draws])
+        return each.logsumexp(0) - math.log(len(each))
+
+    def cdf(self, output: Any, value: Tensor) -> Tensor:
+        """P(y ≤ value | output), elementwise; here of the normal with the mean and variance of `summarize`."""
+        mean, var = self.summarize(output)
+        return torch.special.ndtr((value - mean) / var.sqrt())
+
+    # -- files and the command line ---------------------------------------------------------------------
+    def pooled(self, others: Sequence["Likelihood"]) -> "Likelihood":
+        """One likelihood for models that were trained apart, this one's and `others`': the mean of each parameter."""
+        result = copy.deepcopy(self)
+        with torch.no_grad():
+            for mine, *theirs in zip(*(each.parameters() for each in (result, *others)), strict=True):
+                mine.copy_(torch.stack([mine, *theirs]).mean(0))
+        return result
+
+    @classmethod
+    def num_outputs(cls, num_targets: int) -> int:
+        """How many numbers the network gives for each example, of `num_targets` numbers or classes."""
+        return num_targets
 
 
-def sum_over_example(values: Tensor) -> Tensor:
-    """(batch, ...) -> (batch,)."""
-    return values.flatten(1).sum(1) if values.dim() > 1 else values
-
-
-def at_least_float32(values: Tensor) -> Tensor:
-    """Half precision widened; float32 and float64 as they are."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))
-
-
-def match_real(output: Tensor, target: Tensor, values: bool) -> Tensor:
-    """A real target in the shape of `output`, at least in float32; with `values` it must be finite."""
-    target = match_shape(output, target).to(torch.promote_types(output.dtype, torch.float32))
-    if values and not target.isfinite().all():
-        raise ValueError(f"target holds NaN or infinite values (shape {tuple(target.shape)})")
-    return target
-
-
-def match_shape(output: Tensor, target: Tensor) -> Tensor:
-    """`target` in the shape of `output`; sizes of 1 may be added or dropped, nothing is broadcast."""
-    if output.shape == target.shape:
-        return target
-    if [s for s in output.shape if s != 1] == [s for s in target.shape if s != 1]:
-        return target.reshape(output.shape)
-    raise ValueError(
-        f"target has shape {tuple(target.shape)}, the network's output {tuple(output.shape)}: "
-        f"they must agree (nothing is broadcast)"
-    )
+def over_draws(function: Callable[[Any], Any], outputs: Any) -> Any:
+    """`function` of outputs (draws, batch, ...), called once for draws · batch examples; draws come first again."""
+    draws = pytree.tree_leaves(outputs)[0].shape[:2]
+    flat = pytree.tree_map(lambda t: t.flatten(0, 1), outputs)  # (draws · batch, ...)
+    return pytree.tree_map(lambda t: t.unflatten(0, draws), function(flat))

@@ -5,7 +5,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.likelihoods.base import Likelihood, at_least_float32, match_shape, sum_over_example
+from bayesify.likelihoods.base import Likelihood
+from bayesify.likelihoods.shapes import at_least_float32, match_shape, normal_log_prob, sum_over_example
 
 
 class Bernoulli(Likelihood):
@@ -13,6 +14,7 @@ class Bernoulli(Likelihood):
 
     name = "bernoulli"
     task = "classification"
+    class_dim = None
 
     def check(self, output: Tensor, target: Tensor, values: bool) -> Tensor:
         target = match_shape(output, target).to(output.dtype)
@@ -35,3 +37,26 @@ class Bernoulli(Likelihood):
     @property
     def options(self) -> dict[str, Any]:
         return {}
+
+    def expected_log_prob(self, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
+        """Each label by itself; the bound is −E log p(1) ≤ log(1 + e^{−m + s/2}), and likewise for 0 with m + s/2."""
+        if logits == "bound":
+            half = 0.5 * output.var
+            yes, no = F.logsigmoid(output.mean - half), F.logsigmoid(-output.mean - half)
+            return sum_over_example(target * yes + (1 - target) * no)
+        log_prob = self.log_prob(output.mean, target)
+        if logits == "mean":
+            return log_prob
+        p = output.mean.sigmoid()
+        return log_prob - sum_over_example(0.5 * p * (1 - p) * output.var)
+
+    def gaussian_log_prob(self, output: Any, target: Tensor, var_floor: float = 1e-3) -> Tensor:
+        """With the moments of sigmoid(z) to first order."""
+        p = output.mean.sigmoid()
+        return normal_log_prob(p, (p * (1 - p)).square() * output.var + var_floor, target)
+
+    @classmethod
+    def num_outputs(cls, num_targets: int) -> int:
+        if num_targets != 2:
+            raise ValueError(f"likelihood='bernoulli' is for two classes, the data have {num_targets}")
+        return 1

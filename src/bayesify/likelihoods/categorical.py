@@ -6,7 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.likelihoods.base import Likelihood, at_least_float32, sum_over_example
+from bayesify.likelihoods.base import Likelihood
+from bayesify.likelihoods.shapes import at_least_float32, normal_log_prob, sum_over_example
+from bayesify.moments.rules.softmax import softmax_var
+from bayesify.moments.values import Gaussian, Moments
 
 
 class Categorical(Likelihood):
@@ -20,6 +23,8 @@ class Categorical(Likelihood):
 
     name = "categorical"
     task = "classification"
+    class_dim: int
+    ignore_index: int
     class_weight: Tensor | None
 
     def __init__(
@@ -102,3 +107,74 @@ class Categorical(Likelihood):
     def options(self) -> dict[str, Any]:
         weight = None if self.class_weight is None else self.class_weight.tolist()
         return {"class_dim": self.class_dim, "ignore_index": self.ignore_index, "class_weight": weight}
+
+    def expected_log_prob(self, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
+        """It has no closed form: a lower "bound", an expansion to "second_order", or at the "mean": log p(y | E z)."""
+        if logits == "bound" and not target.is_floating_point():
+            return self.log_prob(self._cautious_logits(output, target), target)
+        log_prob = self.log_prob(output.mean, target)
+        if logits == "mean":
+            return log_prob
+        return log_prob - sum_over_example(self._counted(target) * self._curvature(output))
+
+    @property
+    def is_softmax(self) -> bool:  # type: ignore[override]
+        return self.class_weight is None
+
+    def _cautious_logits(self, output: Moments | Gaussian, target: Tensor) -> Tensor:
+        """Logits whose cross-entropy bounds the expected one from above (Jensen, over differences to the target's):
+
+        −E log p(y) = E log Σ_k e^{z_k − z_y} ≤ log(1 + Σ_{k≠y} e^{m_k − m_y + (s_k + s_y)/2}): m_k + s_k/2 and
+        m_y − s_y/2.
+        With full covariance s_k + s_y is Var(z_k − z_y).
+        """
+        dim = self.class_dim
+        valid = target.masked_fill(target == self.ignore_index, 0)
+        index = valid.unsqueeze(dim if dim >= 0 else dim + output.mean.dim())
+        if isinstance(output, Gaussian):
+            column = output.cov.gather(2, index[:, None].expand(-1, output.cov.shape[1], 1))[:, :, 0]
+            return output.mean + 0.5 * (
+                output.var - 2 * column
+            )  # at y: −s_y/2; elsewhere less by it: s_k/2 − cov
+        half = 0.5 * output.var
+        return output.mean + half - torch.zeros_like(half).scatter(dim, index, 2 * half.gather(dim, index))
+
+    def _curvature(self, output: Moments | Gaussian) -> Tensor:
+        """E log Σ exp z − log Σ exp E z to second order: ½ Σ_k p_k(1 − p_k) Var z_k, or ½ tr(J Cov z)."""
+        p = output.mean.softmax(self.class_dim)
+        if isinstance(output, Gaussian):
+            quadratic = torch.einsum("bi,bij,bj->b", p, output.cov, p)
+            return 0.5 * ((p * output.var).sum(1) - quadratic)
+        return 0.5 * (p * (1 - p) * output.var).sum(self.class_dim)
+
+    def _counted(self, target: Tensor) -> Tensor:
+        """How much each position counts: class weights, and 0 for ignored ones."""
+        weight = self.class_weight
+        if target.is_floating_point():
+            soft = target.movedim(self.class_dim, -1)
+            return soft.sum(-1) if weight is None else soft @ weight.to(soft.dtype)
+        valid = target != self.ignore_index
+        if weight is None:
+            return valid.to(torch.get_default_dtype())
+        return valid * weight[target.masked_fill(~valid, 0)]
+
+    def gaussian_log_prob(self, output: Any, target: Tensor, var_floor: float = 1e-3) -> Tensor:
+        """With the moments of softmax(z) to first order; without a floor the density of a certain and right answer is
+        unbounded."""
+        if target.dim() > 1 and not target.is_floating_point():
+            raise ValueError(
+                f"objective='gaussian' takes one class per example, the target has shape {tuple(target.shape)}: "
+                f"use objective='expected'"
+            )
+        p = output.mean.softmax(self.class_dim)
+        y = self.classes.one_hot(target, p)
+        if isinstance(output, Gaussian):
+            return _normal_full(p, output.cov, y, var_floor)
+        return normal_log_prob(p, softmax_var(p, output.var, self.class_dim) + var_floor, y)
+
+
+def _normal_full(p: Tensor, cov: Tensor, target: Tensor, var_floor: float) -> Tensor:
+    """log N(y; p, J Σ Jᵀ + floor I), J = diag p − ppᵀ."""
+    jacobian = p.diag_embed() - p[:, :, None] * p[:, None, :]
+    cov = jacobian @ cov @ jacobian.mT + var_floor * torch.eye(p.shape[1], dtype=p.dtype, device=p.device)
+    return torch.distributions.MultivariateNormal(p, cov, validate_args=False).log_prob(target)

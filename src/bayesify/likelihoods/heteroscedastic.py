@@ -5,7 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
-from bayesify.likelihoods.base import Likelihood, at_least_float32, match_real, sum_over_example
+from bayesify.likelihoods.base import Likelihood
+from bayesify.likelihoods.shapes import at_least_float32, match_real, normal_log_prob, sum_over_example
+from bayesify.moments.values import Gaussian, Moments
 
 
 class Heteroscedastic(Likelihood):
@@ -17,6 +19,8 @@ class Heteroscedastic(Likelihood):
 
     name = "heteroscedastic"
     task = "regression"
+    is_normal = True
+    takes_heads = True
 
     def heads(self, output: Any) -> tuple[Tensor, Tensor]:
         if isinstance(output, tuple | list) and len(output) == 2:
@@ -52,3 +56,31 @@ class Heteroscedastic(Likelihood):
     @property
     def options(self) -> dict[str, Any]:
         return {}
+
+    def expected_log_prob(self, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
+        """Exact: E (y − m)² e^{−l} = ((y − E m)² + Var m) e^{−E l + Var l/2}."""
+        if isinstance(output, Gaussian):  # both heads in one output, correlated
+            return super().expected_log_prob(output, target)
+        mean, log_var = self._moments(output)
+        precision = (0.5 * log_var.var - log_var.mean).exp()
+        squared = ((target - mean.mean).square() + mean.var) * precision
+        return -0.5 * sum_over_example(squared + log_var.mean + math.log(2 * math.pi))
+
+    def gaussian_log_prob(self, output: Any, target: Tensor, var_floor: float = 1e-3) -> Tensor:
+        """σ² = Var m + E e^l."""
+        if isinstance(output, Gaussian):
+            return super().gaussian_log_prob(output, target)
+        mean, log_var = self._moments(output)
+        return normal_log_prob(mean.mean, mean.var + (log_var.mean + 0.5 * log_var.var).exp(), target)
+
+    def _moments(self, output: Any) -> tuple[Moments, Moments]:
+        """(mean, log-variance), both with moments."""
+        if isinstance(output, Moments):
+            (m, l), (m_var, l_var) = output.mean.chunk(2, -1), output.var.chunk(2, -1)
+            return Moments(m, m_var), Moments(l, l_var)
+        mean, log_var = output
+        return mean, log_var
+
+    @classmethod
+    def num_outputs(cls, num_targets: int) -> int:
+        return 2 * num_targets  # a mean and a log-variance each

@@ -1,12 +1,16 @@
 """Real targets with one noise level, given or learned."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-from bayesify.likelihoods.base import Likelihood, at_least_float32, match_real, sum_over_example
+from bayesify.laws.chi_squared import chi_squared
+from bayesify.laws.noise import standard_normal
+from bayesify.likelihoods.base import Likelihood
+from bayesify.likelihoods.shapes import at_least_float32, match_real, normal_log_prob, sum_over_example
 
 
 class Normal(Likelihood):
@@ -17,12 +21,14 @@ class Normal(Likelihood):
 
     name = "normal"
     task = "regression"
+    is_normal = True
 
     def __init__(self, std: float = 1.0, learn_std: bool = False) -> None:
         super().__init__()
         if not std > 0:
             raise ValueError(f"likelihood std={std!r} must be positive")
         self.learn_std = learn_std
+        self.learned = ("std",) if learn_std else ()
         log_std = torch.tensor(math.log(std))
         if learn_std:
             self.log_std = nn.Parameter(log_std)
@@ -47,3 +53,26 @@ class Normal(Likelihood):
     @property
     def options(self) -> dict[str, Any]:
         return {"std": float(self.std.detach()), "learn_std": self.learn_std}
+
+    def expected_log_prob(self, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
+        """Exact: log N(y; E z, std²) − Var z / (2 std²)."""
+        penalty = output.var / (2 * self.std.square())
+        return self.log_prob(output.mean, target) - sum_over_example(penalty)
+
+    def gaussian_log_prob(self, output: Any, target: Tensor, var_floor: float = 1e-3) -> Tensor:
+        """σ² = Var z + std²."""
+        return normal_log_prob(output.mean, output.var + self.std.square(), target)
+
+    def average_log_prob(
+        self, mean: Tensor, std: Tensor, target: Tensor, num_draws: int, generator: Generator | None
+    ) -> Tensor:
+        """From the mean and the variance of the draws, for any M: mean (y − z_i)² = (y − z̄)² + std² χ²_{M−1}/M."""
+        shape = tuple(mean.shape)
+        centre = mean + std * standard_normal(shape, mean, generator) / math.sqrt(num_draws)
+        spread = std.square() * chi_squared(num_draws - 1, shape, mean, generator) / num_draws
+        return self.log_prob(centre, target) - sum_over_example(spread / (2 * self.std.square()))
+
+    def pooled(self, others: Sequence[Likelihood]) -> Likelihood:
+        """std² = 1/M Σ_m std_m², which leaves the predictive mean and variance those of the average."""
+        variances = [each.options["std"] ** 2 for each in (self, *others)]
+        return Normal(math.sqrt(sum(variances) / len(variances)), self.learn_std)

@@ -203,7 +203,7 @@ class BayesianModule(nn.Module):
         logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
         if logits is not None:
             return logits
-        if self.likelihood.name == "heteroscedastic" and isinstance(output, tuple | list):
+        if self.likelihood.takes_heads and isinstance(output, tuple | list):
             return output
         raise TypeError(
             f"the network returned {type(output).__name__}, which is neither a tensor nor has .logits: "

@@ -7,7 +7,7 @@ from torch import nn
 
 from bayesify.batches import as_arguments, beside
 from bayesify.checks import check_network, check_not_negative, check_num_data
-from bayesify.likelihoods import Likelihood
+from bayesify.likelihoods import Likelihood, check_likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import Method
 from bayesify.methods import method as make_method
@@ -28,7 +28,8 @@ def bayesify(
     """Make `net` Bayesian by `method`. The network itself is wrapped, not copied.
 
     method:      an object such as `bf.MonteCarloVI()`, or a name ("mc_vi")
-    likelihood:  "categorical", "bernoulli", "normal", "heteroscedastic" or an object
+    likelihood:  a name ("categorical", "bernoulli", "normal", "heteroscedastic", "student_t", "poisson") or an object,
+                 perhaps of a class of your own (`bf.likelihoods.Likelihood`)
     num_data:    number of training examples, which scales the KL; `bf.fit` fills it in
     output:      picks the prediction out of what the network returns, where that is neither a tensor
                  nor has `.logits`
@@ -45,6 +46,7 @@ def bayesify(
     if isinstance(likelihood, str):
         likelihood = make_likelihood(likelihood)
     check_not_negative(method.kl_weight, "kl_weight")
+    check_likelihood(likelihood)
     check_network(net, [model.net for model in MODELS])
     if num_data is not None:
         check_num_data(num_data)

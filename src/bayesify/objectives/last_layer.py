@@ -10,7 +10,6 @@ Given the input of the last layer its output is u ~ N(mean, std²), entries inde
 so that the graph has two numbers per output for every M. Other families average over outputs that are in the graph.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +18,9 @@ from torch import Tensor
 
 from bayesify.divergences.statistics import chunk_size
 from bayesify.divergences.stream import slopes_and_value
-from bayesify.laws.chi_squared import chi_squared
 from bayesify.laws.noise import standard_normal
-from bayesify.likelihoods import Likelihood, Normal
-from bayesify.likelihoods.base import at_least_float32, sum_over_example, weighted_nll
+from bayesify.likelihoods import Likelihood
+from bayesify.likelihoods.shapes import at_least_float32, weighted_nll
 from bayesify.passes.last_layer import LastOutput, refusal
 
 
@@ -54,9 +52,10 @@ def last_layer_nll(
     if not first.normal:
         return total(*(torch.stack(head) for head in parts)) / num_draws
     means, stds = [head[0] for head in parts], [head[1] for head in parts]
-    if isinstance(likelihood, Normal):
-        log_prob = _normal_log_prob(likelihood, first, means[0], stds[0], target)
-        return weighted_nll(log_prob, sample_weight)
+    if len(heads) == 1:
+        log_prob = likelihood.average_log_prob(means[0], stds[0], target, num_draws, first.generator)
+        if log_prob is not None:
+            return weighted_nll(log_prob, sample_weight)
     if any(parameter.requires_grad for parameter in likelihood.parameters()):
         # parameters of the likelihood need the graph of every draw
         return total(*_draws(first, means, stds, num_draws)[0]) / num_draws
@@ -65,17 +64,6 @@ def last_layer_nll(
 
 def _joined(heads: list[Tensor]) -> Any:
     return heads[0] if len(heads) == 1 else tuple(heads)
-
-
-def _normal_log_prob(
-    likelihood: Normal, output: LastOutput, mean: Tensor, std: Tensor, target: Tensor
-) -> Tensor:
-    """mean log N(y; u_i, σ̂²) from the mean and the variance of the draws: (batch,)."""
-    m = output.num_draws
-    centre = mean + std * standard_normal(tuple(mean.shape), mean, output.generator) / math.sqrt(m)
-    spread = std.square() * chi_squared(m - 1, tuple(mean.shape), mean, output.generator) / m
-    penalty = sum_over_example(spread / (2 * likelihood.std.square()))
-    return likelihood.log_prob(centre, target) - penalty
 
 
 def _streamed(

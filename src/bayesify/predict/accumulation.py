@@ -7,6 +7,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from bayesify.likelihoods import Likelihood
+from bayesify.likelihoods.base import over_draws
+from bayesify.predict.mixture import OutputMixture
 from bayesify.predict.predictive import Predictive
 
 
@@ -19,38 +21,31 @@ class Statistics(NamedTuple):
     noise: Tensor  # mean
     votes: Tensor | None  # draws voting for each class
     kept: tuple[Tensor, Tensor] | None  # (draws, ...) of value and noise
+    outputs: Any | None  # (draws, ...), where the likelihood's law is not in value and noise
 
 
 def statistics(likelihood: Likelihood, outputs: Any, keep_samples: bool = False) -> Statistics:
     """The statistics of outputs (draws, batch, ...); it compiles."""
-    draws = pytree.tree_leaves(outputs)[0].shape[:2]
-    flat = pytree.tree_map(lambda t: t.flatten(0, 1), outputs)  # (draws · batch, ...)
-    value, noise = (t.unflatten(0, draws) for t in likelihood.summarize(flat))
+    value, noise = over_draws(likelihood.summarize, outputs)
     mean = value.mean(0)
     squares = (value - mean).square().sum(0)
     kept = (value, noise) if keep_samples else None
-    return Statistics(len(value), mean, squares, noise.mean(0), _votes(likelihood, value), kept)
-
-
-def _votes(likelihood: Likelihood, value: Tensor) -> Tensor | None:
-    if likelihood.task != "classification":
-        return None
-    if likelihood.name == "bernoulli":
-        return (value > 0.5).to(value.dtype).sum(0)
-    dim = int(likelihood.class_dim)  # type: ignore[arg-type]
-    dim = dim + 1 if dim >= 0 else dim  # draws stand first
-    winner = value.argmax(dim, keepdim=True)
-    return torch.zeros_like(value).scatter_(dim, winner, 1.0).sum(0)
+    held = outputs if likelihood.keeps_outputs else None
+    return Statistics(len(value), mean, squares, noise.mean(0), likelihood.votes(value), kept, held)
 
 
 class Accumulator:
-    """Streams over draws: memory does not grow with their number unless they are kept."""
+    """Streams over draws: memory does not grow with their number unless they are kept.
+
+    Of a regression whose law is not normal the outputs of all draws are always kept: its density needs them.
+    """
 
     def __init__(self, likelihood: Likelihood, keep_samples: bool = False) -> None:
         self.likelihood = likelihood
         self.keep_samples = keep_samples
         self.count = 0
         self.kept: list[tuple[Tensor, Tensor]] = []
+        self.outputs: list[Any] = []
 
     def add(self, outputs: Any) -> None:
         """The outputs of several draws: (draws, batch, ...)."""
@@ -59,7 +54,7 @@ class Accumulator:
     def merge(self, more: Statistics) -> None:
         """Further draws, by their statistics."""
         if self.count == 0:
-            _, self.mean, self.squares, self.noise, self.votes, _ = more
+            _, self.mean, self.squares, self.noise, self.votes, *_ = more
         else:  # Chan, Golub and LeVeque's update of a mean and a sum of squares
             share, delta = more.num_draws / (self.count + more.num_draws), more.mean - self.mean
             self.mean = self.mean + share * delta
@@ -70,6 +65,8 @@ class Accumulator:
         self.count += more.num_draws
         if more.kept is not None:
             self.kept.append(more.kept)
+        if more.outputs is not None:
+            self.outputs.append(more.outputs)
 
     def result(self) -> Predictive:
         kept = None
@@ -77,4 +74,8 @@ class Accumulator:
             kept = (torch.cat([v for v, _ in self.kept]), torch.cat([n for _, n in self.kept]))
         votes = None if self.votes is None else self.votes / self.count
         spread = self.squares / self.count
-        return Predictive(self.likelihood, self.count, self.mean, spread, self.noise, votes, kept)
+        law = None
+        if self.outputs:
+            outputs = pytree.tree_map(lambda *parts: torch.cat(parts), *self.outputs)
+            law = OutputMixture.of(self.likelihood, outputs, self.mean)
+        return Predictive(self.likelihood, self.count, self.mean, spread, self.noise, votes, kept, law=law)

@@ -10,7 +10,6 @@ import math
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from bayesify.likelihoods import Likelihood
 from bayesify.predict.predictive import Predictive
@@ -31,32 +30,22 @@ def calibrated(prediction: Predictive, value: float) -> Predictive:
         raise ValueError(f"{quantity(prediction.likelihood)}={value!r} must be positive and finite")
     if prediction.likelihood.task == "regression":
         return _scaled(prediction, value)
-    p, p_t = prediction.mean, _tempered(prediction, prediction.mean, value)
+    classes = prediction.likelihood.classes
+    p, p_t = prediction.mean, classes.tempered(prediction.mean, value)
     # ∂ p_T / ∂ p = p_T (1 − p_T) / T p (1 − p), of two classes exactly
     slope = p_t * (1 - p_t) / (value * p * (1 - p)).clamp_min(torch.finfo(p.dtype).tiny)
-    kept = prediction.kept and (_tempered(prediction, prediction.kept[0], value), prediction.kept[1])
+    kept = prediction.kept and (classes.tempered(prediction.kept[0], value, 1), prediction.kept[1])
     spread = torch.minimum(slope.square() * prediction.spread, p_t * (1 - p_t))
     changed = replace(prediction, mean=p_t, spread=spread, kept=kept)
     share = prediction.noise / prediction.entropy.clamp_min(torch.finfo(prediction.noise.dtype).tiny)
     return replace(changed, noise=share.clamp(0, 1) * changed.entropy)
 
 
-def log_of(probs: Tensor) -> Tensor:
-    """log p in float64, finite where p = 0."""
-    return probs.double().clamp_min(torch.finfo(torch.float32).tiny).log()
-
-
 def _scaled(prediction: Predictive, scale: float) -> Predictive:
     kept = prediction.kept
     if kept is not None:  # the draws move away from their mean, each one's noise grows
         kept = (prediction.mean + math.sqrt(scale) * (kept[0] - prediction.mean), scale * kept[1])
-    return replace(prediction, spread=scale * prediction.spread, noise=scale * prediction.noise, kept=kept)
-
-
-def _tempered(prediction: Predictive, probs: Tensor, temperature: float) -> Tensor:
-    """p^(1/T), normalised over classes; `probs` may have draws in front."""
-    if prediction._binary:
-        return ((log_of(probs) - log_of(1 - probs)) / temperature).sigmoid().to(probs.dtype)
-    dim = prediction._class_dim  # counted from the first dimension it does not see the draws
-    dim += probs.dim() - prediction.mean.dim() if dim >= 0 else 0
-    return (log_of(probs) / temperature).softmax(dim).to(probs.dtype)
+    std = math.sqrt(scale)
+    law = prediction.law and prediction.law.moved((1 - std) * prediction.mean, std)
+    spread, noise = scale * prediction.spread, scale * prediction.noise
+    return replace(prediction, spread=spread, noise=noise, kept=kept, law=law)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.likelihoods import Likelihood
-from bayesify.likelihoods.base import match_shape, sum_over_example
+from bayesify.likelihoods.shapes import match_shape
+from bayesify.predict.mixture import NormalMixture, OutputMixture, joined
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Predictive:
     information, `entropy` = their sum; `variance` = variance of the probabilities over draws.
     Regression, in the target's units: `aleatoric` = mean predicted noise variance, `epistemic` =
     variance of the means over draws, `variance` = their sum (law of total variance); `entropy` of the
-    normal with that mean and variance.
+    normal with that mean and variance. Densities and quantiles are the likelihood's own, averaged over draws.
     Uncertainties are in nats for classification and in squared target units for regression.
 
     Where the input carried variance of its own (`bf.Moments`), `input_noise` is what it adds to the uncertainty and
@@ -40,6 +40,7 @@ class Predictive:
     input_shares: tuple[Tensor, Tensor] | None = (
         None  # of a noisy input in `spread`, and in what the draws disagree
     )
+    law: OutputMixture | None = None  # of a regression that is not normal: the outputs of all draws
 
     # -- classification -------------------------------------------------------------------------------
     @property
@@ -52,24 +53,20 @@ class Predictive:
     def label(self) -> Tensor:
         """The most probable class."""
         self._only("classification", "label", "mean")
-        probs = self.mean
-        return (probs > 0.5).long() if self._binary else probs.argmax(self._class_dim)
+        return self.likelihood.classes.label(self.mean)
 
     @property
     def confidence(self) -> Tensor:
         """Probability of `label`."""
         self._only("classification", "confidence", "std")
-        probs = self.mean
-        return torch.maximum(probs, 1 - probs) if self._binary else probs.amax(self._class_dim)
+        return self.likelihood.classes.largest(self.mean)
 
     @property
     def agreement(self) -> Tensor:
         """Share of draws that vote for the class with most votes."""
         self._only("classification", "agreement", "std")
         assert self.votes is not None
-        if self._binary:
-            return torch.maximum(self.votes, 1 - self.votes)
-        return self.votes.amax(self._class_dim)
+        return self.likelihood.classes.largest(self.votes)
 
     @property
     def mutual_information(self) -> Tensor:
@@ -82,10 +79,7 @@ class Predictive:
     def entropy(self) -> Tensor:
         if self.likelihood.task == "regression":
             return 0.5 * (2 * math.pi * math.e * self.variance).log()
-        p = self.mean
-        if self._binary:
-            return torch.special.entr(p) + torch.special.entr(1 - p)
-        return torch.special.entr(p).sum(self._class_dim)
+        return self.likelihood.classes.entropy(self.mean)
 
     @property
     def aleatoric(self) -> Tensor:
@@ -124,31 +118,34 @@ class Predictive:
     def log_prob(self, target: Tensor) -> Tensor:
         """log p(target) under the predictive, summed over all but the batch dimension: (batch,).
 
-        Classification: of the averaged probabilities. Regression: the mixture over draws with
-        keep_samples=True, else the normal with the predictive's mean and variance.
+        Classification: of the averaged probabilities. Regression: log of the likelihood's own density, averaged over
+        the draws; of normal likelihoods without keep_samples=True the normal with the predictive's mean and variance.
         """
         if self.likelihood.task == "classification":
             target = self.likelihood.check(self.mean, target, values=True)
-            return _class_log_prob(self, target)
-        target = match_shape(self.mean, target).to(self.mean.dtype)
-        if self.kept is None:
-            return _normal_log_prob(self.mean, self.variance, target)
-        means, variances = self.kept
-        per_draw = torch.stack(
-            [_normal_log_prob(m, v, target) for m, v in zip(means, variances, strict=True)]
-        )
-        return per_draw.logsumexp(0) - math.log(len(per_draw))
+            return self.likelihood.classes.log_prob(self.mean, target)
+        return self._law.log_prob(match_shape(self.mean, target).to(self.mean.dtype))
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """P(y ≤ value) of each number of a regression, in float64; of the law that `log_prob` takes."""
+        self._only("regression", "cdf", "probs")
+        return self._law.double().cdf(match_shape(self.mean, value).double())
+
+    def level(self, target: Tensor) -> Tensor:
+        """As `cdf`; of whole numbers half way up the step at the target. Uniform where the predictive is right."""
+        self._only("regression", "level", "probs")
+        return self._law.double().level(match_shape(self.mean, target).double())
 
     def interval(self, mass: float = 0.9) -> tuple[Tensor, Tensor]:
         """The central interval that holds `mass` of the predictive (regression) or of the draws'
         probabilities (classification), from the kept samples."""
         if not 0 < mass < 1:
             raise ValueError(f"mass={mass!r} must lie between 0 and 1")
-        means, variances = self._kept("interval")
+        samples, _ = self._kept("interval")
         lower, upper = (1 - mass) / 2, (1 + mass) / 2
         if self.likelihood.task == "classification":
-            return _quantile(means, lower), _quantile(means, upper)
-        return _mixture_quantile(means, variances, lower), _mixture_quantile(means, variances, upper)
+            return _quantile(samples, lower), _quantile(samples, upper)
+        return self._law.quantile(lower), self._law.quantile(upper)
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -176,6 +173,7 @@ class Predictive:
             input_shares=None
             if self.input_shares is None
             else (function(self.input_shares[0]), function(self.input_shares[1])),
+            law=None if self.law is None else self.law.map(function),
         )
 
     @property
@@ -184,12 +182,13 @@ class Predictive:
         return self.spread if self.likelihood.task == "regression" else self.mutual_information
 
     @property
-    def _binary(self) -> bool:
-        return self.likelihood.name == "bernoulli"
-
-    @property
-    def _class_dim(self) -> int:
-        return int(self.likelihood.class_dim)  # type: ignore[arg-type]
+    def _law(self) -> NormalMixture | OutputMixture:
+        """The law of a regression's target."""
+        if self.law is not None:
+            return self.law
+        if self.kept is not None:
+            return NormalMixture(*self.kept)
+        return NormalMixture(self.mean[None], self.variance[None])
 
     def _only(self, task: str, field: str, instead: str) -> None:
         if self.likelihood.task != task:
@@ -219,6 +218,7 @@ def concatenate(parts: Sequence[Predictive]) -> Predictive:
         input_shares=None
         if all(p.input_shares is None for p in parts)
         else (_cat_shares(parts, 0), _cat_shares(parts, 1)),
+        law=None if first.law is None else joined([p.law for p in parts if p.law is not None]),
     )
 
 
@@ -238,19 +238,6 @@ def _share(whole: Tensor, exact: Tensor) -> Tensor:
     return torch.where(whole > 0, 1 - exact / whole, 0.0).clamp(0, 1)
 
 
-def _class_log_prob(prediction: Predictive, target: Tensor) -> Tensor:
-    """log of the averaged probability of the target, training's class weights left out."""
-    probs, floor = prediction.mean, torch.finfo(prediction.mean.dtype).tiny
-    if prediction._binary:
-        log_prob = target * probs.clamp_min(floor).log() + (1 - target) * (1 - probs).clamp_min(floor).log()
-        return sum_over_example(log_prob)
-    log_probs = probs.clamp_min(floor).log().movedim(prediction._class_dim, 1)
-    if target.is_floating_point():
-        return sum_over_example((target.movedim(prediction._class_dim, 1) * log_probs).sum(1))
-    ignored = int(prediction.likelihood.ignore_index)  # type: ignore[arg-type]
-    return -sum_over_example(F.nll_loss(log_probs, target, ignore_index=ignored, reduction="none"))
-
-
 def _quantile(values: Tensor, level: float) -> Tensor:
     """Quantile over the first dimension, linear between order statistics (torch.quantile has a size limit)."""
     ordered = values.sort(0).values
@@ -258,19 +245,3 @@ def _quantile(values: Tensor, level: float) -> Tensor:
     low = int(position)
     high = min(low + 1, len(ordered) - 1)
     return torch.lerp(ordered[low], ordered[high], position - low)
-
-
-def _normal_log_prob(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
-    log_prob = -0.5 * ((target - mean).square() / var + (2 * math.pi * var).log())
-    return sum_over_example(log_prob)
-
-
-def _mixture_quantile(means: Tensor, variances: Tensor, level: float) -> Tensor:
-    """Quantile of the equal mixture of normals, by bisection to float precision."""
-    stds = variances.sqrt()
-    low, high = (means - 10 * stds).amin(0), (means + 10 * stds).amax(0)
-    for _ in range(60):
-        middle = (low + high) / 2
-        below = torch.special.ndtr((middle - means) / stds).mean(0) < level
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return (low + high) / 2

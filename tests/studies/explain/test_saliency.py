@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 import bayesify as bf
+from bayesify.likelihoods.draws import _root
 from bayesify.studies import explain
-from bayesify.studies.attacks.gradient import _root
 
 
 def test_the_map_is_the_gradient_of_the_score() -> None:

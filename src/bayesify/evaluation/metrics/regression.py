@@ -4,13 +4,17 @@ Draws of a predictive are an equal mixture of normals: means and variances (draw
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 LEVELS = tuple(i / 20 for i in range(1, 20))
+NODES = 128  # of `crps_of`
+STEPS = 32
 
 
 class CalibrationCurve(NamedTuple):
@@ -53,6 +57,47 @@ def crps_each(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
     for m, v in zip(mean, var, strict=True):
         between += _mean_absolute(mean - m, var + v).mean(0) / len(mean)
     return to_target - 0.5 * between
+
+
+def crps_of(
+    cdf: Callable[[Tensor], Tensor], quantile: Callable[[float], Tensor], target: Tensor, whole: bool = False
+) -> Tensor:
+    """The CRPS of every target for any law with distribution function F and median m, to about 1e-3 of its value:
+
+    ∫₀^∞ F(m − w)² + (1 − F(m + w))² dw + ∫_m^y 2 F(z) − 1 dz,
+
+    both by NODES points of w/(w + c), c the distance of the quartiles; of `whole` numbers the first STEPS steps of F
+    are summed one by one.
+    """
+    target = target.double()
+    median, low, high = (quantile(level).double() for level in (0.5, 0.25, 0.75))
+    side, reach = (target - median).sign(), (target - median).abs()
+    first = STEPS if whole else 0
+    width = torch.maximum(high - low, 1e-3 * reach).clamp_min(torch.finfo(torch.float32).tiny)
+    left = (reach - first).clamp_min(0)  # of the way to the target, after the first steps
+    end = left / (left + width)
+
+    def tails(w: Tensor | float) -> Tensor:
+        return cdf(median - w).square() + (1 - cdf(median + w)).square()
+
+    def between(w: Tensor | float) -> Tensor:
+        return side * (2 * cdf(median + side * w) - 1)
+
+    total = torch.zeros_like(target)
+    for step in range(first):
+        total += tails(step + 0.5) + torch.where(reach > step, between(step + 0.5), 0.0)
+    for u, weight in zip(*_nodes(), strict=True):
+        total += weight * width / (1 - u) ** 2 * tails(first + width * u / (1 - u))
+        v = end * u
+        total += weight * end * width / (1 - v).square() * between(first + width * v / (1 - v))
+    return total
+
+
+@lru_cache
+def _nodes() -> tuple[list[float], list[float]]:
+    """Gauss-Legendre points in 0 … 1, and their weights."""
+    points, weights = np.polynomial.legendre.leggauss(NODES)
+    return (points / 2 + 0.5).tolist(), (weights / 2).tolist()
 
 
 def interval_coverage(lower: Tensor, upper: Tensor, target: Tensor) -> Tensor:

@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import as_arguments, beside
-from bayesify.families import standard_normal
 from bayesify.likelihoods import Likelihood, likelihood
+from bayesify.likelihoods.draws import rsample
 from bayesify.model import BayesianModule
 from bayesify.model.modes import evaluating
 from bayesify.moments import Gaussian, Moments
@@ -69,18 +69,7 @@ def outputs(model: nn.Module, x: Tensor, num_draws: int, generator: Generator | 
 
 
 def _drawn(output: Any, generator: Generator | None) -> Any:
-    if not isinstance(output, Moments | Gaussian):
-        return output
-    noise = standard_normal(tuple(output.mean.shape), output.mean, generator)
-    if isinstance(output, Gaussian):
-        return output.mean + torch.einsum("bij,bj->bi", _root(output.cov), noise.flatten(1)).view_as(noise)
-    return output.mean + output.var.clamp_min(1e-16).sqrt() * noise
-
-
-def _root(cov: Tensor) -> Tensor:
-    """L with L Lᵀ = cov, and with a gradient where cov lacks full rank: its diagonal is raised by a little."""
-    jitter = 1e-5 * cov.diagonal(dim1=-2, dim2=-1).mean(-1, keepdim=True).clamp_min(1e-12)
-    return torch.linalg.cholesky(cov + jitter.expand(cov.shape[:-1]).diag_embed())
+    return rsample(output, 1, generator)[0] if isinstance(output, Moments | Gaussian) else output
 
 
 def _likelihood(model: nn.Module) -> Likelihood:

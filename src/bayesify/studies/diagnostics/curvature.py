@@ -79,9 +79,7 @@ class _Batch:
 
     def diagonal(self, way: str) -> Tensor:
         """∂²L/∂W² of every entry of the weight, by this way."""
-        closed = (
-            closed_form_of(self.net, self.name, self.model.likelihood.name) if way != "hutchinson" else None
-        )
+        closed = closed_form_of(self.net, self.name, self.model.likelihood) if way != "hutchinson" else None
         found = None if closed is None else closed(self.x, self.y)
         if found is not None:
             return found

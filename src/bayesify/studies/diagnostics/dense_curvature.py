@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.batches import as_arguments
+from bayesify.likelihoods import Likelihood
 from bayesify.weights.observing.watch import layer_of
 
 Activation = Callable[[Tensor], Tensor]
@@ -55,7 +56,7 @@ def _derivatives(f: Activation, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def closed_form_of(
-    net: nn.Module, name: str, likelihood: str
+    net: nn.Module, name: str, likelihood: Likelihood
 ) -> Callable[[Any, Tensor], Tensor | None] | None:
     """The curvature of weight `name` as a function of (x, y), where the network ends in one nn.Sequential with
 
@@ -67,7 +68,7 @@ def closed_form_of(
     path, _, key = layer_of(name).rpartition(".")
     parent = net.get_submodule(path)
     layer = parent._modules.get(key)
-    if likelihood != "categorical" or not isinstance(parent, nn.Sequential) or type(layer) is not nn.Linear:
+    if not likelihood.is_softmax or not isinstance(parent, nn.Sequential) or type(layer) is not nn.Linear:
         return None
     names = list(parent._modules)
     tail = [parent._modules[n] for n in names[names.index(key) + 1 :]]

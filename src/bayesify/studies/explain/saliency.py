@@ -24,7 +24,7 @@ def probability_of(model: nn.Module, label: Tensor, num_draws: int = 10, seed: i
 
     law: Any = getattr(model, "likelihood", None)
     law = likelihood("categorical") if law is None else law
-    if law.name != "categorical":
+    if not law.is_multiclass:
         raise ValueError(f"saliency of a {law.name} model: give a score of your own, a function of x")
 
     def score(x: Tensor) -> Tensor:

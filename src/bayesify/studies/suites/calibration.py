@@ -133,7 +133,7 @@ def _regression(subject: Subject) -> Outcome:
     for x, y in batches:
         prediction = model.predict(x, subject.num_draws, generator=generator)
         target = y.reshape(prediction.mean.shape)
-        level = torch.special.ndtr((target - prediction.mean) / prediction.std)
+        level = prediction.level(target)
         parts.append([t.flatten().cpu() for t in (prediction.mean, prediction.std, target, level)])
     mean, std, target, level = (torch.cat(part) for part in zip(*parts, strict=True))
     curve = calibration_curve(level)

@@ -42,7 +42,7 @@ def chain(subject: Subject) -> Outcome:
         "ess": float(size.nanmedian()),
         "ess_smallest": float(size.nan_to_num(torch.inf).min()),
     }
-    if model.likelihood.name != "categorical" or y.dim() != 1:
+    if not model.likelihood.is_multiclass or y.dim() != 1:
         return Outcome(metrics)
     outputs = values.unflatten(-1, (len(x), -1))  # (chains, draws, examples, classes)
     losses = [[float(model.likelihood.nll(o, y.cpu(), values=False)) for o in draws] for draws in outputs]

@@ -53,9 +53,7 @@ def num_classes(subject: Subject) -> int:
     """The number of classes that the model tells apart."""
     x, _ = subject.few()
     prediction = subject.model.predict(x[:1], 1)
-    return (
-        2 if prediction.likelihood.name == "bernoulli" else int(prediction.mean.shape[prediction._class_dim])
-    )
+    return prediction.likelihood.classes.count(prediction.mean)
 
 
 def _histogram(values: Tensor, edges: Tensor) -> np.ndarray:

@@ -45,7 +45,7 @@ def _measured(
             x = subject.from_images(change(images, level, noise))
             prediction = subject.model.predict(x, subject.num_draws, generator=draws)
             add_prediction(tallies[i], prediction, target)
-            if prediction.likelihood.name == "categorical":
+            if prediction.likelihood.is_multiclass:
                 of_label = prediction.variance.gather(1, prediction.label[:, None])
                 variance[i].append(of_label.flatten().cpu())
     numbers = [tally.metrics() for tally in tallies]

@@ -1,0 +1,60 @@
+"""What every likelihood does with shapes, precisions and weights of examples."""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None) -> Tensor:
+    """Mean over examples of −log p, each times its weight: (batch,) -> a scalar."""
+    if log_prob.shape[0] == 0:
+        raise ValueError("the batch is empty: a loss needs at least one example")
+    if sample_weight is not None:
+        if sample_weight.shape != log_prob.shape:
+            raise ValueError(
+                f"sample_weight has shape {tuple(sample_weight.shape)}, but there are "
+                f"{log_prob.shape[0]} examples: give one weight per example"
+            )
+        log_prob = sample_weight * log_prob
+    return -log_prob.mean()
+
+
+def normal_log_prob(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
+    """log N(y; mean, var), summed over all but the batch dimension: (batch,)."""
+    return sum_over_example(-0.5 * ((target - mean).square() / var + (2 * math.pi * var).log()))
+
+
+def log_of(probs: Tensor) -> Tensor:
+    """log p in float64, finite where p = 0."""
+    return probs.double().clamp_min(torch.finfo(torch.float32).tiny).log()
+
+
+def sum_over_example(values: Tensor) -> Tensor:
+    """(batch, ...) -> (batch,)."""
+    return values.flatten(1).sum(1) if values.dim() > 1 else values
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """Half precision widened; float32 and float64 as they are."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def match_real(output: Tensor, target: Tensor, values: bool) -> Tensor:
+    """A real target in the shape of `output`, at least in float32; with `values` it must be finite."""
+    target = match_shape(output, target).to(torch.promote_types(output.dtype, torch.float32))
+    if values and not target.isfinite().all():
+        raise ValueError(f"target holds NaN or infinite values (shape {tuple(target.shape)})")
+    return target
+
+
+def match_shape(output: Tensor, target: Tensor) -> Tensor:
+    """`target` in the shape of `output`; sizes of 1 may be added or dropped, nothing is broadcast."""
+    if output.shape == target.shape:
+        return target
+    if [s for s in output.shape if s != 1] == [s for s in target.shape if s != 1]:
+        return target.reshape(output.shape)
+    raise ValueError(
+        f"target has shape {tuple(target.shape)}, the network's output {tuple(output.shape)}: "
+        f"they must agree (nothing is broadcast)"
+    )
