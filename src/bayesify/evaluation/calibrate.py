@@ -61,12 +61,15 @@ class Calibrated:
 
     @property
     def likelihood(self) -> Any:
+        """The model's own."""
         return self.model.likelihood
 
     def parameters(self) -> Iterator[nn.Parameter]:
+        """The model's own."""
         return self.model.parameters()
 
     def predict(self, x: Any, num_draws: int = 20, **options: Any) -> Predictive:
+        """As the model predicts, then calibrated."""
         return calibrated(self.model.predict(x, num_draws, **options), self.value)
 
 

@@ -64,6 +64,7 @@ class Section:
 
     @property
     def anchor(self) -> str:
+        """Its id, which links go to."""
         return "".join(c if c.isalnum() else "-" for c in self.title.lower())
 
 

@@ -51,6 +51,7 @@ def prepared(axes: Any) -> Any:
 
 
 def labelled(axes: Any, x: str, y: str, title: str = "") -> None:
+    """Names of both axes, and a title where there is one."""
     axes.set_xlabel(x)
     axes.set_ylabel(y)
     if title:

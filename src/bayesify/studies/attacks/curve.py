@@ -15,6 +15,8 @@ from bayesify.studies.attacks.iteration import iterates
 
 
 class AttackRow(NamedTuple):
+    """Where an attack stands after `iteration` steps."""
+
     iteration: int
     success_rate: float
     entropy: float  # mean over the examples, nats

@@ -53,6 +53,7 @@ def iterates(
 
 
 def direction(gradient: Tensor, norm: str) -> Tensor:
+    """The steepest step of length 1 in the norm: the sign, or the gradient over its length per example."""
     if norm == "linf":
         return gradient.sign()
     tiny = torch.finfo(gradient.dtype).tiny
@@ -93,6 +94,7 @@ def _clamp(x: Tensor, bounds: Bounds) -> Tensor:
 
 
 def check(norm: str, step: float, eps: float | None, num_steps: int, num_draws: int) -> None:
+    """Raise where a setting of `iterates` is out of range."""
     if norm not in NORMS:
         raise ValueError(f"norm={norm!r} does not exist; choose from {', '.join(NORMS)}")
     if not step > 0:

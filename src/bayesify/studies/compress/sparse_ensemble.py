@@ -29,6 +29,8 @@ SPARSITIES = (
 
 
 class SparsityPoint(NamedTuple):
+    """A sparse ensemble: what its threshold leaves random, and how good it is."""
+
     threshold: float
     kept: int  # weights that are still random
     total: int
@@ -36,10 +38,12 @@ class SparsityPoint(NamedTuple):
 
     @property
     def sparsity(self) -> float:
+        """The share of the weights that are not random any more."""
         return 1 - self.kept / self.total
 
     @property
     def compression(self) -> float:
+        """How many weights there are for each random one."""
         return self.total / max(self.kept, 1)
 
 

@@ -1,35 +1,36 @@
 """Evaluations that make up a results section. Adding one: a file here and a line in SUITES.
 
-Each is a function of a `Subject` and gives an `Outcome`: numbers, and arrays for the figures of a report.
+Each is a function of a `Subject` and gives an `Outcome`: numbers, and arrays for the figures of a report. A report has
+a table of its numbers, or the chapter of the same name in `report.SECTIONS`; papers stand in `report.papers.PAPERS`.
 """
 
 from collections.abc import Callable, Iterable
 
 from bayesify.names import lookup
-from bayesify.studies.suites.adversarial import adversarial
-from bayesify.studies.suites.calibration import calibration
-from bayesify.studies.suites.chain import chain
-from bayesify.studies.suites.compression import compression
-from bayesify.studies.suites.corruption import corruption
-from bayesify.studies.suites.kl import kl
-from bayesify.studies.suites.ood import ood
-from bayesify.studies.suites.saliency import saliency
-from bayesify.studies.suites.shift import shift
+from bayesify.studies.suites.adversarial import adversarial_suite
+from bayesify.studies.suites.calibration import calibration_suite
+from bayesify.studies.suites.chain import chain_suite
+from bayesify.studies.suites.compression import compression_suite
+from bayesify.studies.suites.corruption import corruption_suite
+from bayesify.studies.suites.kl import kl_suite
+from bayesify.studies.suites.ood import ood_suite
+from bayesify.studies.suites.saliency import saliency_suite
+from bayesify.studies.suites.shift import shift_suite
 from bayesify.studies.suites.store import Evaluation, read_evaluation, write_evaluation
 from bayesify.studies.suites.subject import Outcome, Subject, Unsuitable
-from bayesify.studies.suites.variance import variance
+from bayesify.studies.suites.variance import variance_suite
 
 SUITES: dict[str, Callable[[Subject], Outcome]] = {
-    "calibration": calibration,
-    "ood": ood,
-    "corruption": corruption,
-    "shift": shift,
-    "adversarial": adversarial,
-    "saliency": saliency,
-    "compression": compression,
-    "kl": kl,
-    "variance": variance,
-    "chain": chain,
+    "calibration": calibration_suite,
+    "ood": ood_suite,
+    "corruption": corruption_suite,
+    "shift": shift_suite,
+    "adversarial": adversarial_suite,
+    "saliency": saliency_suite,
+    "compression": compression_suite,
+    "kl": kl_suite,
+    "variance": variance_suite,
+    "chain": chain_suite,
 }
 
 

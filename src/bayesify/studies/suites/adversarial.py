@@ -9,7 +9,7 @@ from bayesify.studies.suites.subject import Outcome, Subject
 EPS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3)
 
 
-def adversarial(subject: Subject) -> Outcome:
+def adversarial_suite(subject: Subject) -> Outcome:
     """FGSM and PGD (10 steps, L∞) on the first test images; eps in standard deviations of the inputs."""
     from bayesify.studies.attacks import fgsm, pgd
 

@@ -18,7 +18,7 @@ CURVE_POINTS = 200
 LARGEST_PICTURE = 64
 
 
-def calibration(subject: Subject) -> Outcome:
+def calibration_suite(subject: Subject) -> Outcome:
     """Accuracy, NLL, Brier, calibration errors, risk–coverage, confidence sets; regression: RMSE, CRPS, bands."""
     if subject.regression:
         return _regression(subject)

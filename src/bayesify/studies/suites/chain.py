@@ -10,7 +10,7 @@ from bayesify.studies.suites.subject import Outcome, Subject, Unsuitable
 FEWEST = 4  # draws in a chain: two in each half
 
 
-def chain(subject: Subject) -> Outcome:
+def chain_suite(subject: Subject) -> Outcome:
     """Of chains: R-hat and effective sample size of the outputs of the stored draws, and the loss of each draw.
 
     On the first test examples. R-hat compares the halves of all chains: 1 where they agree. Weights of a network are

@@ -10,7 +10,7 @@ from bayesify.studies.suites.subject import Outcome, Subject, Unsuitable
 SHARES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 
 
-def compression(subject: Subject) -> Outcome:
+def compression_suite(subject: Subject) -> Outcome:
     """Weights pruned by size over the whole network, without training again."""
     from bayesify.studies.compress import pruning_curve
 

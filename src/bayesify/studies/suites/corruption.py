@@ -13,7 +13,7 @@ from bayesify.studies.suites.subject import Outcome, Subject
 KEYS = ("accuracy", "nll", "ece")
 
 
-def corruption(subject: Subject) -> Outcome:
+def corruption_suite(subject: Subject) -> Outcome:
     """Means over corruptions and severities, and a number for each; mCE needs a reference (see reports)."""
     clean = ClassificationTally(subject.num_bins)
     tallies = {(c, s): ClassificationTally(subject.num_bins) for c in range(len(COMMON)) for s in SEVERITIES}

@@ -23,7 +23,7 @@ MOST_WEIGHTS = 30_000  # in the tensor that is looked at
 MOST_STORED = 3_000_000  # weights times draws in a graph that grows with the draws
 
 
-def kl(subject: Subject) -> Outcome:
+def kl_suite(subject: Subject) -> Outcome:
     """Error, stored numbers and time of the KL's estimators against the number of draws, on one weight tensor.
 
     The largest random tensor of at most 30,000 entries, as it was trained. The error is the mean of

@@ -14,7 +14,7 @@ from bayesify.studies.suites.subject import Outcome, Subject
 HISTOGRAM_BINS = 40
 
 
-def ood(subject: Subject) -> Outcome:
+def ood_suite(subject: Subject) -> Outcome:
     """AUROC, AUPR and FPR95 with the other inputs positive; uniform noise where no other data is named."""
     subject.classifies("ood")
     sets = dict(subject.ood) if subject.ood else {"noise": noise_like(subject.test, subject.seed)}

@@ -3,24 +3,23 @@
 import numpy as np
 import torch
 
-from bayesify.studies.explain import infidelity, probability_of, sensitivity
-from bayesify.studies.explain import saliency as map_of
+from bayesify.studies.explain import infidelity, probability_of, saliency, sensitivity
 from bayesify.studies.suites.calibration import thumbnails
 from bayesify.studies.suites.subject import Outcome, Subject
 
 NUM_EXAMPLES = 6
 
 
-def saliency(subject: Subject) -> Outcome:
+def saliency_suite(subject: Subject) -> Outcome:
     """Means over the first test images of the gradient map of the predicted class; noise std 0.1, radius 0.02."""
     subject.classifies("saliency")
     model = subject.module
     x, _ = subject.few()
     label = subject.model.predict(x, subject.num_draws, generator=subject.generator()).label
     score = probability_of(model, label, num_draws=5, seed=subject.seed)
-    explained = map_of(score, x)
+    explained = saliency(score, x)
     infidelities = infidelity(score, x, explained, 10, 0.1, subject.generator())
-    sensitivities = sensitivity(lambda z: map_of(score, z), x, 5, 0.02, subject.generator())
+    sensitivities = sensitivity(lambda z: saliency(score, z), x, 5, 0.02, subject.generator())
     metrics = {
         "infidelity": float(infidelities.double().mean()),
         "sensitivity": float(sensitivities.double().mean()),

@@ -16,7 +16,7 @@ DEGREES = (0, 15, 30, 45, 60, 90, 120, 150, 180)
 SNR_DB = (30, 20, 15, 10, 6, 3, 0, -3, -6)
 
 
-def shift(subject: Subject) -> Outcome:
+def shift_suite(subject: Subject) -> Outcome:
     """Rotation in degrees and noise at a signal-to-noise ratio in dB; the variance of the predicted class too."""
     rotated = _measured(subject, DEGREES, lambda x, degrees, _: rotate(x, degrees))
     noisy = _measured(subject, SNR_DB, add_noise)

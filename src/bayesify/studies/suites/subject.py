@@ -58,10 +58,12 @@ class Subject:
 
     @cached_property
     def device(self) -> torch.device:
+        """Where the model is."""
         return next(self.model.parameters()).device
 
     @property
     def regression(self) -> bool:
+        """Are the targets numbers, not classes?"""
         return self.model.likelihood.task == "regression"
 
     def generator(self) -> Generator:
@@ -73,6 +75,7 @@ class Subject:
         return iter(Loader(split, self.batch_size, device=self.device, normalise=self.normalisation))
 
     def normalised(self, inputs: Tensor) -> Tensor:
+        """Inputs in original units as the network takes them."""
         return self.normalisation.inputs(inputs).to(self.device)
 
     def few(self) -> tuple[Tensor, Tensor]:
@@ -103,6 +106,7 @@ class Subject:
         return (images - mean) / std
 
     def classifies(self, suite: str) -> None:
+        """Raise where the model is no classifier."""
         if self.regression:
             raise Unsuitable(
                 f"suite {suite!r} is for classification; this run is a regression: use calibration"

@@ -12,7 +12,7 @@ from bayesify.studies.suites.subject import Outcome, Subject, Unsuitable
 MOST_EXAMPLES = 1000  # for κ
 
 
-def variance(subject: Subject) -> Outcome:
+def variance_suite(subject: Subject) -> Outcome:
     """Of variance networks: accuracy of the mean network, of one draw and of the ensemble; log α and κ of each weight.
 
     κ (eq. 16) is a sum over training examples; here it is taken over at most 1,000 test examples and scaled to the
