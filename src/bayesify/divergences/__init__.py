@@ -105,6 +105,7 @@ def kl_all(
 
 
 def check_num_draws(num_draws: int, argument: str = "num_draws") -> None:
+    """Refuse what is no positive whole number of draws."""
     if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
         raise ValueError(f"{argument}={num_draws!r} must be a positive whole number, e.g. {argument}=1000")
 

@@ -85,11 +85,9 @@ def has_closed_form(q: Family, p: Prior) -> bool:
 
 
 def _closed(q: Family, p: Prior) -> Callable[[Any, Any], Tensor] | None:
-    """The closed form of the pair, or of the family that q's family is a special case of."""
-    for kind in type(q).__mro__:
-        if (kind, type(p)) in EXACT:
-            return EXACT[kind, type(p)]
-    return None
+    """The closed form of the pair, or of the family and the prior that they are special cases of."""
+    pairs = ((family, prior) for family in type(q).__mro__ for prior in type(p).__mro__)
+    return next((EXACT[pair] for pair in pairs if pair in EXACT), None)
 
 
 def closed_form(family: type, prior: type) -> Callable[[Callable], Callable]:

@@ -7,14 +7,17 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
+from bayesify import laws
 from bayesify.divergences.parameterization import Parameterization, coordinates
 from bayesify.families.base import Family, inside_functorch
-from bayesify.kernels import LAWS, noise_sums
+from bayesify.kernels import noise_sums
 from bayesify.laws.features import Feature, absolute, power
 
 Means = dict[Feature, Tensor | float]
 
 CHUNK = {"cpu": 2**20, "cuda": 2**25}  # numbers of noise held at once: fits a cache, fills a GPU
+#: laws whose Σξ and Σξ² a kernel makes, without the noise in memory
+FUSED: tuple[type[laws.Law], ...] = (laws.Laplace, laws.Logistic, laws.Horseshoe, laws.Radial)
 UNROLLED = 32  # chunks of a compiled loop, which the compiler writes out
 
 
@@ -59,12 +62,10 @@ def drawn(q: Family, tuple_: Parameterization, draws: Draws) -> Means:
 
 def _accumulated(q: Family, features: Sequence[Feature], draws: Draws) -> Means:
     """Means over M draws with memory that does not depend on M."""
-    if (
-        q.name in LAWS
-        and all(f in (power(1), power(2), absolute(2)) for f in features)
-        and not inside_functorch()
-    ):
-        first, second = noise_sums(q.name, coordinates(q)[0].detach(), draws.num, draws.generator)
+    squares = all(f in (power(1), power(2), absolute(2)) for f in features)
+    if type(q.law) in FUSED and squares and not inside_functorch():
+        name = type(q.law).__name__.lower()
+        first, second = noise_sums(name, coordinates(q)[0].detach(), draws.num, draws.generator)
         return {f: (first if f == power(1) else second) / draws.num for f in features}
     totals: list[Tensor] = []
     for noise in chunks(q, draws):
@@ -85,5 +86,6 @@ def chunks(q: Family, draws: Draws) -> Iterator[Tensor]:
 
 
 def chunk_size(numel: int, num_draws: int, device: str) -> int:
+    """How many draws of `numel` numbers are held at once."""
     size = max(1, CHUNK.get(device, CHUNK["cuda"]) // max(numel, 1))
     return max(size, -(-num_draws // UNROLLED)) if torch.compiler.is_compiling() else size

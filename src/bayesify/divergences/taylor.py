@@ -97,6 +97,7 @@ def taylor_d_P(order: int, about: Point) -> int:
 
 
 def check_taylor(order: int = 4, about: Point = "mean") -> None:
+    """Refuse options that the Taylor polynomial has not."""
     if isinstance(order, bool) or not isinstance(order, int) or order < 1:
         raise ValueError(
             f"order={order!r} must be a positive whole number: the degree of the Taylor polynomial"

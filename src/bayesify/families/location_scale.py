@@ -35,6 +35,7 @@ class LocationScale(Family):
         return self.log_scale.exp()
 
     def transform(self, noise: Tensor) -> Tensor:
+        """w = loc + scale ξ."""
         return torch.addcmul(self.loc, self.scale, noise)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -57,6 +57,7 @@ class LogLocationScale(Family):
         return 1 - 2 * self.negative.to(self.centre.dtype)
 
     def transform(self, noise: Tensor) -> Tensor:
+        """w = sign exp(loc + scale ξ)."""
         return self.sign * torch.addcmul(self.loc, self.scale, noise).exp()
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -61,6 +61,7 @@ class Scale(Family):
         return 1 - 2 * self.negative.to(self.centre.dtype)
 
     def transform(self, noise: Tensor) -> Tensor:
+        """w = sign scale ξ."""
         return self.sign * self.scale * noise
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ class RowNormal(Normal):
 
     @classmethod
     def init(cls, like: Tensor, init_std: float = 0.05) -> Start:  # type: ignore[override]
+        """Starting std = `init_std` × root mean square of the tensor, one for each row."""
         start = math.log(init_std * root_mean_square(like))
         shape = (*like.shape[:1], *(1,) * (like.dim() - 1))  # (rows, 1, ...)
         return Start({"log_scale": torch.full(shape, start, dtype=like.dtype, device=like.device)})
@@ -46,6 +47,7 @@ class RatioNormal(Normal):
 
     @classmethod
     def init(cls, like: Tensor, init_std: float = 0.05) -> Start:  # type: ignore[override]
+        """α = `init_std`², and the floor."""
         number = {"dtype": like.dtype, "device": like.device}
         floor = torch.full((), FLOOR * root_mean_square(like), **number)  # type: ignore[call-overload]
         log_alpha = torch.full((), 2 * math.log(init_std), **number)  # type: ignore[call-overload]
@@ -53,6 +55,7 @@ class RatioNormal(Normal):
 
     @property
     def variance(self) -> Tensor:
+        """α (loc² + floor²)."""
         return self.log_alpha.exp() * (self.loc.square() + self.floor.square())
 
 

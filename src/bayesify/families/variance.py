@@ -52,6 +52,7 @@ class VarianceNormal(Normal):
         return self.scale.clamp_min(torch.finfo(self.centre.dtype).tiny).log()
 
     def transform(self, noise: Tensor) -> Tensor:
+        """w = g c + h s ξ."""
         return torch.addcmul(self.loc, self._gated_spread, noise)
 
     @property
@@ -96,10 +97,12 @@ class Additive(VarianceNormal):
 
     @property
     def spread(self) -> Tensor:
+        """σ."""
         return wide(self.log_std).exp()
 
     @property
     def ratio(self) -> Tensor:
+        """|c|/σ."""
         return wide(self.centre).abs() * (-wide(self.log_std)).exp()
 
 
@@ -149,10 +152,12 @@ class Multiplicative(VarianceNormal):
 
     @property
     def spread(self) -> Tensor:
+        """√α c."""
         return _for_each(self.shape, (0.5 * wide(self.log_alpha)).exp()) * self.centre
 
     @property
     def ratio(self) -> Tensor:
+        """1/√α."""
         return _for_each(self.shape, (-0.5 * wide(self.log_alpha)).exp())
 
 
@@ -170,14 +175,17 @@ class ZeroMeanNormal(VarianceNormal):
 
     @property
     def loc(self) -> Tensor:  # type: ignore[override]
+        """0."""
         return torch.zeros_like(self.centre)
 
     @property
     def spread(self) -> Tensor:
+        """c."""
         return wide(self.centre)
 
     @property
     def ratio(self) -> Tensor:
+        """0."""
         return wide(self.centre.new_zeros(()))
 
 

@@ -44,6 +44,7 @@ class ZeroMean(Scale):
         return None
 
     def transform(self, noise: Tensor) -> Tensor:
+        """w = scale ξ."""
         return self.scale * noise
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ class Error(PowerOfGamma):
 
     @property
     def power_of_gamma(self) -> tuple[float, float, float]:
+        """2/c, c/2 and 2."""
         return 2 / self.tail, self.tail / 2, 2.0
 
     def terms(self) -> Terms:

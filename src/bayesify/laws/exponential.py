@@ -18,9 +18,11 @@ class Exponential(PowerOfGamma):
         return x < 0
 
     def terms(self) -> Terms:
+        """−ξ."""
         return Terms(0.0, {power(1): -1.0})
 
     def sample(self, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
+        """Exp(1)."""
         return standard_exponential(shape, like, generator)
 
     def neg_entropy(self) -> float:

@@ -21,6 +21,7 @@ class Gamma(PowerOfGamma):
 
     @property
     def power_of_gamma(self) -> tuple[float, float, float]:
+        """1, k and 1."""
         return 1.0, self.concentration, 1.0
 
     def log_density(self, x: Tensor) -> Tensor:
@@ -29,10 +30,12 @@ class Gamma(PowerOfGamma):
         return (k - 1) * (x / k).log() - (x - k) - 0.5 * math.log(k) - stirling(k)
 
     def terms(self) -> Terms:
+        """(k − 1) log ξ − ξ − log Γ(k)."""
         k = self.concentration
         return Terms(-math.lgamma(k), {log(1): k - 1, power(1): -1.0})
 
     def sample(self, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
+        """Gamma(k, 1)."""
         return standard_gamma(self.concentration, shape, like, generator)
 
     def neg_entropy(self) -> float:

@@ -22,6 +22,7 @@ class InverseGamma(PowerOfGamma):
 
     @property
     def power_of_gamma(self) -> tuple[float, float, float]:
+        """−1, k and 1."""
         return -1.0, self.concentration, 1.0
 
     def log_density(self, x: Tensor) -> Tensor:
@@ -29,10 +30,12 @@ class InverseGamma(PowerOfGamma):
         return Gamma(self.concentration).log_density(1 / x) - 2 * x.log()
 
     def terms(self) -> Terms:
+        """−(k + 1) log ξ − 1/ξ − log Γ(k)."""
         k = self.concentration
         return Terms(-math.lgamma(k), {log(1): -k - 1, power(-1): -1.0})
 
     def sample(self, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
+        """1/Gamma(k, 1)."""
         return 1 / Gamma(self.concentration).sample(shape, like, generator)
 
     def neg_entropy(self) -> float:

@@ -29,6 +29,7 @@ class InverseGaussian(Law):
     lower = 0.0
 
     def log_density(self, x: Tensor) -> Tensor:
+        """½ log(λ/2π) − 3/2 log ξ − λ (ξ − 1)²/(2ξ)."""
         shape = self.concentration
         constant = 0.5 * math.log(shape / (2 * math.pi))
         return constant - 1.5 * x.log() - shape * (x - 1).square() / (2 * x)
@@ -61,6 +62,7 @@ class InverseGaussian(Law):
         return math.sqrt(2 * shape / math.pi) * math.exp(shape) * bessel_k(p - 0.5, shape)
 
     def log_moments(self) -> tuple[float, float] | None:
+        """−e² E₁(2), and by quadrature, for λ = 1."""
         return (LOG_MEAN, LOG_SQUARE - LOG_MEAN**2) if self.concentration == 1 else None
 
     def sums(

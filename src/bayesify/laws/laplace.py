@@ -18,6 +18,7 @@ class Laplace(PowerOfGamma):
     power_of_gamma = (1.0, 1.0, 1.0)
 
     def terms(self) -> Terms:
+        """−|ξ| − log 2."""
         return Terms(-math.log(2), {absolute(1): -1.0})
 
     def sample(self, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:

@@ -21,6 +21,7 @@ class Normal(Law):
     symmetric = True
 
     def log_density(self, x: Tensor) -> Tensor:
+        """−½ ξ² − ½ log 2π."""
         return -0.5 * x.square() - 0.5 * math.log(2 * math.pi)
 
     def terms(self) -> Terms:
@@ -28,6 +29,7 @@ class Normal(Law):
         return Terms(-0.5 * math.log(2 * math.pi), {power(1): 0.0, power(2): -0.5})
 
     def sample(self, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
+        """N(0, 1)."""
         return standard_normal(shape, like, generator)
 
     def neg_entropy(self) -> float:

@@ -45,6 +45,7 @@ class Radial(Law):
         return vector_norm(x, dim=tuple(range(-len(self.shape), 0))) if self.shape else x.abs()
 
     def sample(self, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
+        """ρ z/‖z‖."""
         direction = standard_normal(shape, like, generator)
         draws = shape[: len(shape) - len(self.shape)]
         length = standard_normal(draws, like, generator).abs()

@@ -15,9 +15,11 @@ class RandomSign(Law):
     symmetric = True
 
     def log_density(self, x: Tensor) -> Tensor:
+        """−log 2."""
         return torch.full_like(x, -math.log(2))
 
     def sample(self, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
+        """±1."""
         return random_signs(shape, like, generator)
 
     def neg_entropy(self) -> float:

@@ -17,9 +17,11 @@ class Rayleigh(PowerOfGamma):
     power_of_gamma = (2.0, 1.0, 2.0)
 
     def terms(self) -> Terms:
+        """log ξ − ½ ξ²."""
         return Terms(0.0, {log(1): 1.0, power(2): -0.5})
 
     def sample(self, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
+        """√(2 Exp(1))."""
         return (2 * standard_exponential(shape, like, generator)).sqrt()
 
     def neg_entropy(self) -> float:

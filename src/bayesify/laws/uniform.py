@@ -15,9 +15,11 @@ class Uniform(Law):
     symmetric = True
 
     def log_density(self, x: Tensor) -> Tensor:
+        """−log 2 for |ξ| ≤ 1."""
         return torch.where(x.abs() <= 1, -math.log(2), -torch.inf).to(x.dtype)
 
     def sample(self, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
+        """2u − 1, u uniform on (0, 1)."""
         return 2 * standard_uniform(shape, like, generator) - 1
 
     def neg_entropy(self) -> float:

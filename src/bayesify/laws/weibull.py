@@ -21,13 +21,16 @@ class Weibull(PowerOfGamma):
 
     @property
     def power_of_gamma(self) -> tuple[float, float, float]:
+        """k, 1 and 1."""
         return self.concentration, 1.0, 1.0
 
     def terms(self) -> Terms:
+        """log k + (k − 1) log ξ − ξ^k."""
         k = self.concentration
         return Terms(math.log(k), {log(1): k - 1, power(k): -1.0})
 
     def sample(self, shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
+        """Exp(1)^{1/k}."""
         return standard_exponential(shape, like, generator) ** (1 / self.concentration)
 
     def neg_entropy(self) -> float:

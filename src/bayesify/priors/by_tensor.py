@@ -44,6 +44,7 @@ class FanIn(ByTensor):
         self.bias_std = positive("bias_std", bias_std)
 
     def at(self, name: str, like: Tensor) -> Prior:
+        """N(0, gain²/fan_in), or N(0, bias_std²)."""
         if like.dim() < 2:
             return Normal(std=self.bias_std)
         return Normal(std=self.gain / math.sqrt(math.prod(like.shape[1:])))
@@ -67,6 +68,7 @@ class WeightNorm(ByTensor):
         self.flat = number("flat", flat)
 
     def at(self, name: str, like: Tensor) -> Prior:
+        """By the last part of the name."""
         kind = name.rpartition(".")[2]
         if kind == "direction":
             return Direction(self.flat)
@@ -96,6 +98,7 @@ class PerLayer(ByTensor):
         return {"rules": [[e.pattern, _data(p)] for e, p in self.rules], "default": _data(self.default)}
 
     def at(self, name: str, like: Tensor) -> Prior:
+        """That of the first rule found in the name."""
         chosen = next((p for expression, p in self.rules if expression.search(name)), self.default)
         return chosen.at(name, like)
 

@@ -43,6 +43,7 @@ class Radial(Joint):
         self.scale = positive("scale", scale)
 
     def tensor_log_prob(self, value: Tensor, ndim: int) -> Tensor:
+        """log p₀((w − m)/s) − D log s: (*draws, *shape) → (*draws)."""
         law = laws.Radial(tuple(value.shape[value.dim() - ndim :]))
         return law.log_prob((value - self.loc) / self.scale) - law.size * math.log(self.scale)
 
@@ -61,6 +62,7 @@ class GroupLaplace(Joint):
         self.scale = positive("scale", scale)
 
     def tensor_log_prob(self, value: Tensor, ndim: int) -> Tensor:
+        """Σ_i log p(w_i): (*draws, *shape) → (*draws)."""
         rows, d = feature_rows(value, ndim)  # (*draws, features, d)
         lengths = rows.abs().squeeze(-1) if d == 1 else torch.linalg.vector_norm(rows, dim=-1)
         constant = log_sphere_area(d) + math.lgamma(d) + d * math.log(self.scale)
@@ -84,6 +86,7 @@ class Direction(Joint):
         self.flat = number("flat", flat)
 
     def tensor_log_prob(self, value: Tensor, ndim: int) -> Tensor:
+        """Σ log p(φ): (*draws, *shape) → (*draws)."""
         rows, d = feature_rows(value, ndim)  # (*draws, features, d)
         square = rows.square().sum(-1)
         energy = 0.5 * d * (square - 1).square()
@@ -127,6 +130,7 @@ class Dirichlet(Prior):
         return where_inside(value, outside[..., None], lambda w: constant / size + powers * w.log()).sum(-1)
 
     def tensor_log_prob(self, value: Tensor, ndim: int) -> Tensor:
+        """The sum over all rows: (*draws, *shape) → (*draws)."""
         rows = self.log_prob(value)
         return rows.flatten(rows.dim() - ndim + 1).sum(-1) if ndim > 1 else rows
 

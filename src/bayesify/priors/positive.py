@@ -174,7 +174,9 @@ class Pareto(Prior):
         self.lower = self.scale
 
     def log_prob(self, value: Tensor) -> Tensor:
+        """log a + a log s − (a + 1) log w; −inf below s."""
         return where_inside(value, value < self.scale, self.terms().__call__, self.scale)
 
     def terms(self) -> Terms:
+        """log a + a log s − (a + 1) log w."""
         return Terms(math.log(self.alpha) + self.alpha * math.log(self.scale), {log(1): -self.alpha - 1})

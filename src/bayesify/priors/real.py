@@ -149,6 +149,7 @@ class NormalMixture(Prior):
         self.std2 = positive("std2", std2)
 
     def log_prob(self, value: Tensor) -> Tensor:
+        """log(π N(w; 0, s₁²) + (1 − π) N(w; 0, s₂²))."""
         first = self._component(value, self.mix, self.std1)
         return torch.logaddexp(first, self._component(value, 1 - self.mix, self.std2))
 
@@ -183,7 +184,9 @@ class LogUniform(Prior):
         self.log_constant = number("log_constant", log_constant)
 
     def log_prob(self, value: Tensor) -> Tensor:
+        """log_constant − log |w|."""
         return self.log_constant - value.abs().clamp(min=torch.finfo(value.dtype).tiny).log()
 
     def terms(self) -> Terms:
+        """log_constant − log |w|."""
         return Terms(self.log_constant, {log(1): -1.0})
