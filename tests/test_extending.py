@@ -162,7 +162,9 @@ def test_a_section_of_the_report(tmp_path: Path) -> None:
 def test_a_method(tmp_path: Path) -> None:
     follow("A method")
     assert live(tmp_path, "--method", "last_layer", "--set", "method.prior_std=0.5")["nll"] > 0
-    assert "last_layer" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "last_layer" in page
+    assert "Scalable Bayesian Optimization" in page
     assert "last_layer" in succeed("show", "methods").stdout
 
 
