@@ -1,5 +1,6 @@
 """Every recipe of CONTRIBUTING, as it stands there: what it adds from outside is used from training to the report."""
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +134,21 @@ def test_a_prior_by_its_density(tmp_path: Path) -> None:
     model = bf.bayesify(nn.Linear(2, 2), bf.MonteCarloVI(prior=bf.prior("sech", scale=0.5)), num_data=9)
     bf.save(model, tmp_path / "sech.safetensors")
     assert bf.load(tmp_path / "sech.safetensors", nn.Linear(2, 2)).method.options() == model.method.options()
+
+
+def test_a_likelihood(tmp_path: Path) -> None:
+    likelihood = follow("A likelihood")["LaplaceNoise"]
+    flags = ("--data", "regression_gap", "--set", "likelihood.name=laplace_noise")
+    assert math.isfinite(live(tmp_path, *flags, "--set", "likelihood.scale=0.5")["nll"])
+    model = bf.bayesify(nn.Linear(3, 1), "mc_vi", likelihood(0.5), num_data=20)
+    x, y = torch.randn(20, 3), torch.randn(20, 1)
+    prediction = model.predict(x, mode="deterministic")
+    exact = stats.laplace(prediction.mean, 0.5).logpdf(y)[:, 0]
+    assert prediction.log_prob(y).numpy() == pytest.approx(exact, rel=1e-4)
+    bf.save(model, tmp_path / "laplace.safetensors")
+    del bf.likelihoods.LIKELIHOODS["laplace_noise"]  # one that is not registered is given by hand
+    loaded = bf.load(tmp_path / "laplace.safetensors", nn.Linear(3, 1), likelihood=likelihood(0.5))
+    assert loaded.loss(x, y).total.isfinite()
 
 
 def test_a_metric(tmp_path: Path) -> None:
