@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from bayesify.moments import Moments
+from bayesify.torch_internals import pytree
 
 TARGETS = ("labels", "label", "target", "targets")
 

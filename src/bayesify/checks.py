@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from bayesify import torch_internals as internals
 from bayesify.families import inside_functorch
 
 
@@ -16,7 +17,7 @@ def check_network(net: Any, wrapped: Iterable[nn.Module]) -> None:
     """`net` can be made Bayesian: a module, initialised, on one device, not wrapped already."""
     if not isinstance(net, nn.Module):
         raise TypeError(f"net={type(net).__name__} must be an nn.Module")
-    if isinstance(net, torch.jit.ScriptModule):
+    if isinstance(net, internals.ScriptModule):
         raise TypeError(
             "net is a TorchScript module, whose parameters cannot be swapped: give the original module"
         )

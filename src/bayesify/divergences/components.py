@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.families import inside_functorch
 
 
@@ -50,7 +51,7 @@ def _sum_of_squares(weights: Sequence[float], tensors: Sequence[Tensor]) -> Tens
 def _norms(tensors: list[Tensor]) -> Tensor:
     """‖w_j‖ of many tensors by a multi-tensor kernel: (tensors,)."""
     dtype = torch.promote_types(tensors[0].dtype, torch.float32)
-    return torch.stack(torch._foreach_norm(tensors, 2, dtype=dtype))
+    return torch.stack(internals.foreach_norm(tensors, 2, dtype=dtype))
 
 
 # an operator, because Inductor would make a reduction or two for every tensor; defined by its schema, because every
@@ -72,7 +73,7 @@ def _gradients(weights: Sequence[float], tensors: Sequence[Tensor], grad: Tensor
     """2 c_j w_j, times what came back; tensors of equal weight share their kernels."""
     result: dict[int, Tensor] = {}
     for weight, places in _groups(weights).items():
-        scaled = torch._foreach_mul([tensors[i] for i in places], 2 * weight * grad)
+        scaled = internals.foreach_mul([tensors[i] for i in places], 2 * weight * grad)
         result |= dict(zip(places, scaled, strict=True))
     return [result[i] for i in range(len(tensors))]
 
@@ -99,7 +100,7 @@ class _CarrySquares(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *grads: Tensor) -> tuple[Any, ...]:
         own = _gradients(ctx.weights, ctx.saved_tensors, grad)
-        torch._foreach_add_(own, grads)
+        internals.foreach_add_(own, grads)
         return (None, *own)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from bayesify import torch_internals as internals
+
 
 class _Kept:
     """A tensor that autograd holds; its elements count until the graph lets it go."""
@@ -55,7 +57,8 @@ def graph_size(fn: Callable[[], object]) -> int:
     tally = _Tally()
 
     def pack(tensor: Tensor) -> Tensor | _Kept:
-        whole = tensor if tensor._base is None else tensor._base
+        base = internals.base_of(tensor)
+        whole = tensor if base is None else base
         return tensor if whole.is_leaf and whole.requires_grad else _Kept(tensor, tally)
 
     def unpack(kept: Tensor | _Kept) -> Tensor:
@@ -68,4 +71,4 @@ def graph_size(fn: Callable[[], object]) -> int:
 
 def _storage(tensor: Tensor) -> tuple[int, int]:
     storage = tensor.untyped_storage()
-    return storage._cdata, storage.nbytes() // tensor.element_size()
+    return storage.data_ptr(), storage.nbytes() // tensor.element_size()

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from bayesify import families, priors
+from bayesify import torch_internals as internals
 from bayesify.divergences.exact import exact
 from bayesify.divergences.statistics import Draws
 from bayesify.families.base import inside_functorch
@@ -79,11 +80,9 @@ def _one_kernel(qs: Sequence[families.Normal], draws: Draws) -> bool:
     )
 
 
+@internals.constant_when_traced  # asked while tracing, where vmap is entered too
 def _functorch() -> bool:
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
-_functorch._dynamo_marked_constant = True  # type: ignore[attr-defined]  # asked while tracing, where vmap is entered too
+    return internals.peek_interpreter_stack() is not None
 
 
 def _fused(qs: Sequence[families.Normal], p: priors.Normal, num_draws: int) -> Tensor:
@@ -154,8 +153,8 @@ class _Exact(torch.autograd.Function):
         locs, log_scales = tensors[:n], tensors[n:]
         ctx.mean, ctx.std = mean, std
         ctx.save_for_backward(*tensors)
-        shifted = torch._foreach_sub(locs, mean) if mean else locs
-        scales = torch._foreach_exp(log_scales)
+        shifted = internals.foreach_sub(locs, mean) if mean else locs
+        scales = internals.foreach_exp(log_scales)
         squares = _sum_of_squares(shifted) + _sum_of_squares(scales)
         return squares / (2 * std**2) - _sum(log_scales, squares.dtype) + _count(locs) * (math.log(std) - 0.5)
 
@@ -164,11 +163,11 @@ class _Exact(torch.autograd.Function):
         saved = ctx.saved_tensors
         n = len(saved) // 2
         locs, log_scales = saved[:n], saved[n:]
-        shifted = torch._foreach_sub(locs, ctx.mean) if ctx.mean else locs
-        by_loc = torch._foreach_mul(shifted, grad / ctx.std**2)
-        variances = torch._foreach_exp(torch._foreach_mul(log_scales, 2.0))
-        by_scale = torch._foreach_mul(
-            torch._foreach_sub(torch._foreach_div(variances, ctx.std**2), 1.0), grad
+        shifted = internals.foreach_sub(locs, ctx.mean) if ctx.mean else locs
+        by_loc = internals.foreach_mul(shifted, grad / ctx.std**2)
+        variances = internals.foreach_exp(internals.foreach_mul(log_scales, 2.0))
+        by_scale = internals.foreach_mul(
+            internals.foreach_sub(internals.foreach_div(variances, ctx.std**2), 1.0), grad
         )
         return (None, None, *by_loc, *by_scale)
 
@@ -179,18 +178,18 @@ class _Repar(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, mean: float, std: float, m: int, n: int, *tensors: Tensor) -> Tensor:
         locs, log_scales, z, chi = (tensors[i * n : (i + 1) * n] for i in range(4))
-        scales = torch._foreach_exp(log_scales)
-        y = torch._foreach_addcmul(locs, scales, z, value=1 / math.sqrt(m))
-        by_scale = torch._foreach_sub(y, locs)  # σ ξ̄
+        scales = internals.foreach_exp(log_scales)
+        y = internals.foreach_addcmul(locs, scales, z, value=1 / math.sqrt(m))
+        by_scale = internals.foreach_sub(y, locs)  # σ ξ̄
         if mean:
-            torch._foreach_sub_(y, mean)
-        torch._foreach_mul_(by_scale, y)
+            internals.foreach_sub_(y, mean)
+        internals.foreach_mul_(by_scale, y)
         squares = _sum_of_squares(y)
         if chi:
-            torch._foreach_mul_(scales, scales)
-            torch._foreach_mul_(scales, chi)  # m σ² v ≥ 0
+            internals.foreach_mul_(scales, scales)
+            internals.foreach_mul_(scales, chi)  # m σ² v ≥ 0
             squares = squares + _norms(scales, 1).sum() / m
-            torch._foreach_add_(by_scale, scales, alpha=1 / m)
+            internals.foreach_add_(by_scale, scales, alpha=1 / m)
         ctx.std = std
         ctx.save_for_backward(*y, *by_scale)
         return squares / (2 * std**2) - _sum(log_scales, squares.dtype) + _count(locs) * (math.log(std) - 0.5)
@@ -199,16 +198,16 @@ class _Repar(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
         n = len(saved) // 2
-        by_loc = torch._foreach_mul(saved[:n], grad / ctx.std**2)
-        by_scale = torch._foreach_mul(saved[n:], grad / ctx.std**2)
-        torch._foreach_add_(by_scale, grad, alpha=-1)
+        by_loc = internals.foreach_mul(saved[:n], grad / ctx.std**2)
+        by_scale = internals.foreach_mul(saved[n:], grad / ctx.std**2)
+        internals.foreach_add_(by_scale, grad, alpha=-1)
         return (*[None] * 4, *by_loc, *by_scale, *[None] * (len(ctx.needs_input_grad) - 4 - 2 * n))
 
 
 def _norms(tensors: Sequence[Tensor], order: int) -> Tensor:
     """(Σ |x|^order)^{1/order} of every tensor."""
     dtype = torch.promote_types(tensors[0].dtype, torch.float32)
-    return torch.stack(torch._foreach_norm(list(tensors), order, dtype=dtype))
+    return torch.stack(internals.foreach_norm(list(tensors), order, dtype=dtype))
 
 
 def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:

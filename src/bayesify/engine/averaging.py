@@ -6,6 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from bayesify import torch_internals as internals
+
 
 class MovingAverage:
     """average ← decay · average + (1 − decay) · parameter, after every step; a slow start by step / (step + 10)."""
@@ -21,7 +23,7 @@ class MovingAverage:
         """Take in the parameters after a step."""
         self.steps += 1
         decay = min(self.decay, self.steps / (self.steps + 10))
-        torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - decay)
+        internals.foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

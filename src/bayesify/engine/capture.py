@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from bayesify import torch_internals as internals
 from bayesify.engine.randomness import random_state, untouched
 from bayesify.objectives import Loss
+from bayesify.torch_internals import pytree
 
 #: (x, y) -> the detached loss; adds to the gradients of the parameters
 Gradients = Callable[[Any, Tensor], Loss]
@@ -39,9 +40,7 @@ class CapturedGradients:
         self.asking = False  # a call ends where it would run its first graph
 
     def _compile(self, graph: Any, inputs: list[Any]) -> Callable[..., Any]:
-        from torch._dynamo.backends.registry import lookup_backend
-
-        number, compiled = len(self.foreign), lookup_backend(self.backend)(graph, inputs)
+        number, compiled = len(self.foreign), internals.lookup_backend(self.backend)(graph, inputs)
         self.foreign.append(
             any(not isinstance(i, Tensor) or i.device.type != self.device.type for i in inputs)
         )
@@ -64,19 +63,20 @@ class CapturedGradients:
         if other:
             self.refusal = f"its batches hold {other[0]}, not tensors and numbers alone"
             return None
-        with nullcontext() if self.recorded else untouched(self.model):  # what runs no graph at all runs here
-            graph = self._next_graph(function, x, y)
-        # torch 2.11 does not compile anew for a parameter that was frozen meanwhile
-        trained = tuple(parameter.requires_grad for parameter in self.parameters)
-        kind = (graph, structure, tuple(_kind(leaf) for leaf in leaves), trained)
-        if kind not in self.recorded:
-            if len(self.recorded) == MAX_GRAPHS:
-                return None
-            try:
+        try:
+            # a call that runs no graph at all runs here
+            with nullcontext() if self.recorded else untouched(self.model):
+                graph = self._next_graph(function, x, y)
+            # torch 2.11 does not compile anew for a parameter that was frozen meanwhile
+            trained = tuple(parameter.requires_grad for parameter in self.parameters)
+            kind = (graph, structure, tuple(_kind(leaf) for leaf in leaves), trained)
+            if kind not in self.recorded:
+                if len(self.recorded) == MAX_GRAPHS:
+                    return None
                 self.recorded[kind] = self._recorded(function, leaves, structure)
-            except Exception as error:  # the same call, not recorded, says itself what is wrong
-                self.refusal = str(error).strip().splitlines()[0]
-                return None
+        except Exception as error:  # the same call, not recorded, says itself what is wrong
+            self.refusal = " ".join(str(error).strip().splitlines()[:2])
+            return None
         return self.recorded[kind].replay(leaves)
 
     def _next_graph(self, function: Gradients, x: Any, y: Tensor) -> int | None:
@@ -114,13 +114,11 @@ class CapturedGradients:
         return plain, {name: t.tolist() for name, t in tensors.items() if not name.startswith(device)}
 
     def _warm_up(self, step: Callable[[], Loss]) -> None:
-        from torch._dynamo.utils import counters
-
-        breaks = counters["graph_break"].total()
+        breaks = internals.graph_breaks()
         for _ in range(WARM_UP):
             self.ran, before, compilations = [], self._host_randomness(), len(self.foreign)
             step()
-        if len(self.ran) != 1 or counters["graph_break"].total() > breaks:
+        if len(self.ran) != 1 or internals.graph_breaks() > breaks:
             raise ValueError("torch does not compile it whole")
         if len(self.foreign) > compilations:
             raise ValueError("it is compiled anew in every step: something in it counts the calls")

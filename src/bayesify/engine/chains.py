@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from bayesify import torch_internals as internals
 from bayesify.batches import as_arguments, inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, check_whole
 from bayesify.engine.schedules import make_schedule
@@ -73,7 +74,7 @@ def _sampling(model: BayesianModule) -> tuple[ThermostatMCMC, Chain]:
         raise TypeError(f"{model.method.name} is no sampling method: use bf.ThermostatMCMC()")
     if not isinstance(chain.kept, StoredDraws):
         raise TypeError("keep='moments' holds one chain only: use keep='draws'")
-    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.net.modules()):
+    if any(isinstance(m, internals.BatchNorm) for m in model.net.modules()):
         raise TypeError(
             "chains side by side cannot have batch norm, whose statistics vmap does not batch: use bf.fit"
         )

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.checks import NonFiniteError
 
 
@@ -39,10 +40,10 @@ class FiniteCheck:
             if (
                 same_type[0].dtype == torch.bfloat16
             ):  # no such kernel on a GPU; ‖g‖∞ is NaN or infinite where one is
-                norms = torch.stack(torch._foreach_norm(same_type, math.inf))
+                norms = torch.stack(internals.foreach_norm(same_type, math.inf))
                 bad = bad + (norms - norms).sum().float()
             else:  # one kernel: sets `bad` where a gradient is not finite
-                torch._amp_foreach_non_finite_check_and_unscale_(same_type, bad, one)
+                internals.non_finite_check(same_type, bad, one)
         bad = bad + (total.detach() - total.detach())  # NaN where the loss is not finite
         if self.fabric.world_size > 1:  # shards and batches differ: all ranks stop or none
             bad = self.fabric.all_reduce(bad.ne(0).float(), reduce_op="max")

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.engine.averaging import MovingAverage
 from bayesify.engine.checkpoint import load_like, optimizer_state, read_newest, write_checkpoint
 from bayesify.engine.history import History
@@ -71,7 +72,7 @@ class RunState:
     def add(self, loss: Loss, num_examples: int) -> Tensor:
         """Count a batch in the sums of the epoch; returns its total."""
         nll, kl, total = (part.detach().float() for part in loss)
-        torch._foreach_add_(self.sums, [total, nll, kl], alpha=num_examples)
+        internals.foreach_add_(self.sums, [total, nll, kl], alpha=num_examples)
         self.seen += num_examples
         return total
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify import torch_internals as internals
 from bayesify.laws import Feature, Law
 
 
@@ -216,4 +217,4 @@ def positive(name: str, value: Any) -> float:
 
 def inside_functorch() -> bool:
     """Are we inside torch.func (vmap, grad), which has no rules for multi-tensor kernels?"""
-    return not torch.compiler.is_compiling() and torch._C._functorch.peek_interpreter_stack() is not None
+    return not torch.compiler.is_compiling() and internals.peek_interpreter_stack() is not None

@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import laws
+from bayesify import torch_internals as internals
 from bayesify.families.base import Family, Start, inside_functorch, positive
 from bayesify.kernels import normal_draws
 from bayesify.laws.noise import standard_normal
@@ -149,7 +150,7 @@ class _DrawAll(torch.autograd.Function):
                 for m, s, e in zip(locs, log_scales, noise, strict=True)
             ]
         else:
-            weights = list(torch._foreach_addcmul(locs, torch._foreach_exp(log_scales), noise))
+            weights = list(internals.foreach_addcmul(locs, internals.foreach_exp(log_scales), noise))
         ctx.n = n
         ctx.save_for_backward(*locs, *weights)
         return tuple(weights)
@@ -164,7 +165,7 @@ class _DrawAll(torch.autograd.Function):
                 for w, m, g in zip(weights, locs, grads, strict=True)
             ]
         else:
-            by_scale = list(torch._foreach_mul(torch._foreach_sub(weights, locs), grads))
+            by_scale = list(internals.foreach_mul(internals.foreach_sub(weights, locs), grads))
         return (None, *grads, *by_scale, *[None] * ctx.n)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from bayesify.atomic import write_atomically
 from bayesify.batches import as_arguments, beside
 from bayesify.model import BayesianModule
 from bayesify.model.modes import evaluating
+from bayesify.torch_internals import pytree
 
 SUFFIXES = (".pt2", ".onnx")
 ONE_FILE = 2**30  # bytes of weights up to which an ONNX file holds them itself

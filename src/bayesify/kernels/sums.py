@@ -11,6 +11,7 @@ direction of each block and never needs another block's numbers.
 import torch
 from torch import Generator, Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.kernels.seeds import seed_tensor
 
 LAWS = ("laplace", "logistic", "horseshoe", "radial")
@@ -82,7 +83,7 @@ def radial_norms(like: Tensor, n: int, block: int, generator: Generator | None =
     device = like.device if generator is None else generator.device
     concentration = torch.full((n, blocks), block / 2, device=device)
     concentration[:, -1] = (numel - block * (blocks - 1)) / 2
-    squares = torch._standard_gamma(concentration, generator)  # χ²/2
+    squares = internals.standard_gamma(concentration, generator)  # χ²/2
     rho = torch.randn(n, 1, device=device, generator=generator)
     return (rho.abs() * (squares / squares.sum(1, keepdim=True)).sqrt()).to(like.device)
 

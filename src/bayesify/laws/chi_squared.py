@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from bayesify import torch_internals as internals
+
 MANY = 49  # degrees from which on the polynomial's relative error is below 1e-7
 SOME = 9  # degrees from which on the cube of a polynomial is within 1e-5
 REACH = 6.5
@@ -33,7 +35,7 @@ def chi_squared(
             value = _few(degrees, shape, options)
         elif dtype == torch.float64:
             half = torch.full(shape, degrees / 2, dtype=dtype, device=device)
-            value = 2 * torch._standard_gamma(half, generator)
+            value = 2 * internals.standard_gamma(half, generator)
         else:
             value = from_normal(degrees, torch.randn(shape, **options))
     return value.to(like.device, like.dtype)
@@ -65,15 +67,13 @@ def from_normal(degrees: int, normal: Tensor) -> Tensor:
     return value if degrees >= MANY else value.square().mul_(value)
 
 
+@internals.constant_when_traced
 def quantile_polynomial(degrees: int) -> tuple[float, ...]:
     """Coefficients, lowest first, of the polynomial in z that gives the quantile of Φ(z), or its cube root."""
     if degrees not in _POLYNOMIALS:
         _POLYNOMIALS[degrees] = _fit(degrees)
     return _POLYNOMIALS[degrees]
 
-
-# what torch.compiler.assume_constant_result does; calling it would load the compiler with every `import bayesify`
-quantile_polynomial._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 _POLYNOMIALS: dict[int, tuple[float, ...]] = {}
 

@@ -3,6 +3,8 @@
 import torch
 from torch import Generator, Tensor
 
+from bayesify import torch_internals as internals
+
 Shape = tuple[int, ...]
 
 
@@ -51,4 +53,4 @@ def standard_gamma(
         parameter = concentration.detach().to(device, dtype).expand(shape)
     else:
         parameter = torch.full(shape, concentration, dtype=dtype, device=device)
-    return torch._standard_gamma(parameter, generator).to(like.device, like.dtype)
+    return internals.standard_gamma(parameter, generator).to(like.device, like.dtype)

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.utils import _pytree as pytree
 
 from bayesify.likelihoods.classes import Classes
 from bayesify.likelihoods.draws import rsample
 from bayesify.likelihoods.shapes import normal_log_prob, weighted_nll
+from bayesify.torch_internals import pytree
 
 TASKS = ("classification", "regression")
 OUTPUT_DRAWS = 8  # of an output with moments, where an expectation has no closed form

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-import torch._functorch.config
 from torch import Tensor, nn
 
+from bayesify import torch_internals as internals
 from bayesify.families.shared_normal import SHARINGS
 from bayesify.likelihoods import Likelihood
 from bayesify.methods.base import Method
@@ -123,8 +123,8 @@ def _let_compiled_code_be_cached() -> None:
     """ReLU and GELU have derivatives of their own, whose graphs are part of the key. Without this no compiled step
     would be found in torch's cache, and a transformer's graphs would be traced and cut anew in every process."""
     name = "autograd_cache_allow_custom_autograd_functions"
-    if hasattr(torch._functorch.config, name):
-        setattr(torch._functorch.config, name, True)
+    if hasattr(internals.functorch_config, name):
+        setattr(internals.functorch_config, name, True)
 
 
 __all__ = ["DensityPropagation"]

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import nn
+
+from bayesify import torch_internals as internals
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def _training(module: nn.Module) -> list[nn.Module]:
 
 def _set_training(modules: list[nn.Module], mode: bool) -> None:
     for module in modules:
-        if isinstance(module, torch.jit.ScriptModule):
+        if isinstance(module, internals.ScriptModule):
             module.training = mode  # compiled code keeps its own attributes
         else:
             vars(module)["training"] = mode

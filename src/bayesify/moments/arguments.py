@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import torch
-
+from bayesify import torch_internals as internals
 from bayesify.moments.standin import StandIn, holds
 
 ORDER: dict[Any, tuple[str, ...]] = {}  # names of the positional arguments of torch's own functions
@@ -30,6 +29,6 @@ def in_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
 
 def learn_order(operation: Any) -> None:
     """Ask torch for it once, because compiled code cannot."""
-    schemas = torch._C._jit_get_schemas_for_operator(f"aten::{getattr(operation, '__name__', '')}")
+    schemas = internals.operator_schemas(f"aten::{getattr(operation, '__name__', '')}")
     if schemas:
         ORDER[operation] = tuple(a.name for a in schemas[0].arguments if not a.kwarg_only)

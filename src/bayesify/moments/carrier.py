@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.moments.arguments import in_order, learn_order, renamed
 from bayesify.moments.custom import with_graph
 from bayesify.moments.missing import no_place, no_rule, not_covered
@@ -159,7 +160,7 @@ class Carrier(StandIn):
             return carrier.unpacked(simplex, half)
 
         # the rule's own operations have no carriers: spares dispatch, traced or not
-        with torch._C.DisableTorchFunction(), with_graph(carrier.moments.mean):
+        with internals.DisableTorchFunction(), with_graph(carrier.moments.mean):
             result = function(*replace(args, Carrier, unpack), **replace(kwargs, Carrier, unpack))
         if function not in TAKES_COMPLEX and (
             is_complex(result) or holds((args, kwargs), Carrier, is_complex)
@@ -179,7 +180,7 @@ class TensorCarrier(Carrier, Tensor):  # type: ignore[misc, override]
     @staticmethod
     def __new__(cls, moments: Any, forms: tuple[str, ...]) -> "TensorCarrier":
         mean = moments.mean
-        return Tensor._make_wrapper_subclass(cls, mean.shape, dtype=mean.dtype, device=mean.device)
+        return internals.make_wrapper_subclass(cls, mean.shape, dtype=mean.dtype, device=mean.device)
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
@@ -193,7 +194,8 @@ for _name in OPERATORS:  # torch's own ask the mode (mode.py), whatever stands o
 
 def carried(moments: Any, forms: tuple[str, ...] = ("",)) -> Carrier:
     """A carrier of `moments`; dynamo traces a plain object only."""
-    return Carrier(moments, forms) if torch.compiler.is_compiling() else TensorCarrier(moments, forms)
+    plain = torch.compiler.is_compiling() or not internals.make_wrapper_subclass
+    return Carrier(moments, forms) if plain else TensorCarrier(moments, forms)
 
 
 def is_complex(value: Any) -> bool:

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
+from bayesify import torch_internals as internals
 from bayesify.moments.carrier import Carrier, carried, first_carrier, unwrap, writes_into_first
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Gaussian, Moments, certain
+from bayesify.torch_internals import pytree
 
 
 class CarrierMode(TorchFunctionMode):
@@ -49,7 +50,7 @@ class CarrierMode(TorchFunctionMode):
     def _standing_for_one(self, tensor: Tensor) -> Any:
         if isinstance(tensor, Carrier):
             return tensor
-        base = tensor._base
+        base = internals.base_of(tensor)
         for written, holder in self.written:
             if written is tensor:
                 return holder
@@ -58,7 +59,7 @@ class CarrierMode(TorchFunctionMode):
         return tensor
 
     def _keep(self, tensor: Tensor, holder: Carrier) -> None:
-        base = tensor._base
+        base = internals.base_of(tensor)
         if base is not None:
             whole = self._standing_for_one(base)
             whole = whole if isinstance(whole, Carrier) else carried(certain(base), holder.forms)

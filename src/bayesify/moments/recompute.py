@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from bayesify import torch_internals as internals
+
 
 def plain() -> bool:
     """Is nothing to be saved by recomputing: no graph, or code that is compiled or inside torch.func?"""
     return (
         torch.compiler.is_compiling()
         or not torch.is_grad_enabled()
-        or torch._C._functorch.peek_interpreter_stack() is not None
+        or internals.peek_interpreter_stack() is not None
     )
 
 

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
+from bayesify import torch_internals as internals
 from bayesify.moments.standin import StandIn, holds
 
-_call = torch.jit.ScriptFunction.__call__
+_call: Any = internals.ScriptFunction and internals.ScriptFunction.__call__
 _lock, _users = threading.Lock(), 0  # calls of networks, in any thread, that need it
 
 
@@ -34,4 +33,5 @@ def _count(change: int) -> None:
     global _users
     with _lock:
         _users += change
-        torch.jit.ScriptFunction.__call__ = _call_or_inline if _users else _call  # type: ignore
+        if internals.ScriptFunction:
+            internals.ScriptFunction.__call__ = _call_or_inline if _users else _call

@@ -86,7 +86,15 @@ def _is_view(func: Any, args: tuple[Any, ...], result: Tensor, x: Tensor) -> boo
     """Does func(x, *args) show numbers of `x`? In traced code, where memory has no address, `func` alone decides."""
     if VIEWS[func]:
         return func is not Tensor.__getitem__ or _only_cuts(args[0])
-    return not torch.compiler.is_compiling() and (result is x or torch._C._is_alias_of(result, x))  # type: ignore[attr-defined]
+    return not torch.compiler.is_compiling() and (result is x or _share_memory(result, x))
+
+
+def _share_memory(a: Tensor, b: Tensor) -> bool:
+    try:
+        places = {t.untyped_storage().data_ptr() for t in (a, b)}
+    except NotImplementedError:  # inside torch.func
+        return False
+    return len(places) == 1 and 0 not in places
 
 
 def _only_cuts(key: Any) -> bool:

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
+from bayesify import torch_internals as internals
 from bayesify.families import Family
 from bayesify.moments import Carrier, CarrierMode, Gaussian, Moments, carried, unwrap
 from bayesify.moments.rules.covariance import independent
 from bayesify.moments.scripted import scripts_inlined
+from bayesify.torch_internals import pytree
 from bayesify.weights.slots import Slots, call_with
 
 FIRST_ORDER = ("",)  # forms of the rules: first order everywhere
@@ -56,7 +57,7 @@ def call_with_moments(
 def _called(net: nn.Module, slots: Slots, values: Any, args: Any, kwargs: Any) -> Any:
     def outside(names: list[str]) -> Any:
         with (
-            torch._C.DisableTorchFunction()
+            internals.DisableTorchFunction()
         ):  # the mode has nothing to do with the KL and the weights' moments
             return values(names)
 

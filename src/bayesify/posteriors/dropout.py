@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify import torch_internals as internals
 from bayesify.divergences.components import weighted_squares
 from bayesify.posteriors.base import Call, Posterior
 
@@ -102,6 +103,4 @@ class FixedMask(nn.Module):
 
 def dropout_layers(net: nn.Module) -> list[str]:
     """The dropout modules of a network that drop anything (dropout called as a function has no module)."""
-    return [
-        path for path, m in net.named_modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0
-    ]
+    return [path for path, m in net.named_modules() if isinstance(m, internals.DropoutNd) and m.p > 0]

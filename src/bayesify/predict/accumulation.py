@@ -4,12 +4,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.base import over_draws
 from bayesify.predict.mixture import OutputMixture
 from bayesify.predict.predictive import Predictive
+from bayesify.torch_internals import pytree
 
 
 class Statistics(NamedTuple):

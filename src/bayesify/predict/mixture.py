@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.base import over_draws
 from bayesify.likelihoods.shapes import normal_log_prob, sum_over_example
+from bayesify.torch_internals import pytree
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Generator, Tensor
-from torch.utils import _pytree as pytree
 
 from bayesify.batches import as_arguments, inputs_for
 from bayesify.moments import Moments, certain, holds, replace
@@ -18,6 +17,7 @@ from bayesify.posteriors import Call
 from bayesify.predict.accumulation import Accumulator, statistics
 from bayesify.predict.output_draws import draws_of
 from bayesify.predict.predictive import Predictive, concatenate
+from bayesify.torch_internals import pytree
 from bayesify.weights.observing.kept_tensors import NothingBatched
 from bayesify.weights.prefix import Prefix
 from bayesify.weights.slots import is_sharded_unit

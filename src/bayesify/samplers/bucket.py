@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify import torch_internals as internals
+
 CHUNK = 2**16  # coordinates at a time on a CPU: what a step touches of them fits into the cache
 
 
@@ -93,14 +95,14 @@ class Piece:
         elif self.bucket.rounded:
             self._add_rounded(move)
         else:
-            torch._foreach_add_(self.parameters, self._views(move))
+            internals.foreach_add_(self.parameters, self._views(move))
 
     def _add_rounded(self, move: Tensor) -> None:
         master = self.bucket.states["master"][self.part]
         now = flat(self.parameters, self.bucket.dtype)
         changed = now != master.to(self.parameters[0].dtype)  # somebody else wrote to the parameters
         master.copy_(torch.where(changed, now, master)).add_(move)
-        torch._foreach_copy_(self.parameters, self._views(master))
+        internals.foreach_copy_(self.parameters, self._views(master))
 
     def _views(self, vector: Tensor) -> list[Tensor]:
         parts = vector.split(self.sizes)

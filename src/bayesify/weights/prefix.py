@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
+
+from bayesify import torch_internals as internals
+from bayesify.torch_internals import pytree
 
 
 class Record(NamedTuple):
@@ -116,7 +118,7 @@ def _without(net: nn.Module, names: set[str]) -> list[nn.Module]:
 
 
 def _versions(output: Any) -> list[int]:
-    return [leaf._version for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    return [internals.version_of(leaf) for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
 
 
 def _random_state() -> list[bytes]:

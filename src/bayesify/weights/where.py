@@ -14,6 +14,8 @@ from typing import Any
 
 from torch import nn
 
+from bayesify import torch_internals as internals
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -103,8 +105,8 @@ output = Where("output", attrgetter("last"), ordered=True)
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _NORM = (
-    nn.modules.batchnorm._BatchNorm,
-    nn.modules.instancenorm._InstanceNorm,
+    internals.BatchNorm,
+    internals.InstanceNorm,
     nn.LayerNorm,
     nn.GroupNorm,
     nn.RMSNorm,

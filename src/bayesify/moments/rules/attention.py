@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.moments.carrier import rule
 from bayesify.moments.missing import not_covered
 from bayesify.moments.rules.product import product, weighted_mean
@@ -158,7 +159,7 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill(mask, -math.inf)
 
 
-@rule(torch._nested_tensor_from_mask_left_aligned)
+@rule(internals.nested_tensor_from_mask_left_aligned)
 def left_aligned(x: Any, mask: Tensor) -> bool:
     """Asked by nn.TransformerEncoder in eval mode before it takes a fast path of its own, which has no rules: no."""
     return False

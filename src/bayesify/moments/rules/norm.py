@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.moments.carrier import rule
 from bayesify.moments.recompute import recomputed
 from bayesify.moments.rules.lengths import direction_var
@@ -128,7 +129,7 @@ def local_response_norm(
     return Moments(x.mean * d.pow(-beta), d.pow(-2 * beta) * var)
 
 
-@rule(torch._weight_norm)
+@rule(internals.weight_norm)
 def weight_norm(v: Any, g: Any, dim: int = 0) -> Moments:
     """w = g u, u = v/‖v‖ over all dimensions but `dim`:
     Var w_i = (g/‖v‖)²[s_i(1 − 2u_i²) + u_i² Σ_j u_j²s_j] + u_i² Var g, s = Var v (what both add is left out)."""

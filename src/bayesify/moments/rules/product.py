@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
 from bayesify.moments.recompute import recomputed
@@ -63,15 +64,13 @@ def tensordot(x: Any, y: Any, dims: Any = 2, out: None = None) -> Moments:
     return product(lambda a, b: torch.tensordot(a, b, dims), x, y)
 
 
-if hasattr(torch, "_grouped_mm"):  # what F.grouped_mm calls
-
-    @rule(torch._grouped_mm, half=True)
-    def grouped_mm(
-        x: Any, y: Any, offs: Tensor | None = None, bias: Any = None, out_dtype: Any = None
-    ) -> Moments:
-        """Groups of rows, each times a matrix of its own: a mixture of experts."""
-        result = product(lambda a, b: torch._grouped_mm(a, b, offs, None, out_dtype), x, y)
-        return result if bias is None else add(result, bias)
+@rule(internals.grouped_mm, half=True)  # what F.grouped_mm calls
+def grouped_mm(
+    x: Any, y: Any, offs: Tensor | None = None, bias: Any = None, out_dtype: Any = None
+) -> Moments:
+    """Groups of rows, each times a matrix of its own: a mixture of experts."""
+    result = product(lambda a, b: internals.grouped_mm(a, b, offs, None, out_dtype), x, y)
+    return result if bias is None else add(result, bias)
 
 
 def added(operation: Any, bias: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> Moments:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.moments.carrier import rule
 from bayesify.moments.values import Moments
 
@@ -100,16 +101,16 @@ def sequence_of(
     return (torch.cat if sizes else torch.stack)(hidden[::-1] if backward else hidden), state
 
 
-@rule(torch._C._VariableFunctions._pack_padded_sequence)
+@rule(internals.pack_padded_sequence)
 def pack_padded_sequence(x: Moments, lengths: Tensor, batch_first: bool) -> tuple[Moments, Tensor]:
-    (mean, sizes), (var, _) = (torch._VF._pack_padded_sequence(t, lengths, batch_first) for t in x)
+    (mean, sizes), (var, _) = (internals.pack_padded_sequence(t, lengths, batch_first) for t in x)
     return Moments(mean, var), sizes
 
 
-@rule(torch._C._VariableFunctions._pad_packed_sequence)
+@rule(internals.pad_packed_sequence)
 def pad_packed_sequence(x: Moments, sizes: Tensor, batch_first: bool, value: float, length: int) -> Any:
-    mean, lengths = torch._VF._pad_packed_sequence(x.mean, sizes, batch_first, value, length)
-    var, _ = torch._VF._pad_packed_sequence(x.var, sizes, batch_first, 0.0, length)
+    mean, lengths = internals.pad_packed_sequence(x.mean, sizes, batch_first, value, length)
+    var, _ = internals.pad_packed_sequence(x.var, sizes, batch_first, 0.0, length)
     return Moments(mean, var), lengths
 
 

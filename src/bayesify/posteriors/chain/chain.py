@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify import torch_internals as internals
 from bayesify.checks import NonFiniteError
 from bayesify.posteriors.base import Call, Posterior
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
@@ -218,14 +219,14 @@ def _moving(net: nn.Module) -> dict[str, list[Slot]]:
     trained = {name for name, p in net.named_parameters() if p.requires_grad}
     slots = {name: places for name, places in find_slots(net).items() if name in trained}
     for path, module in net.named_modules():
-        if isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats:
+        if isinstance(module, internals.NormBase) and module.track_running_stats:
             for key in ("running_mean", "running_var"):
                 slots[f"{path}.{key}" if path else key] = [Slot(module, "_buffers", key)]
     return slots
 
 
 def _batch_norm_note(net: nn.Module) -> list[str]:
-    if not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in net.modules()):
+    if not any(isinstance(m, internals.BatchNorm) for m in net.modules()):
         return []
     note = (
         "batch norm: in training the output for an example depends on the rest of its batch, so the mini-batch "

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayesify import torch_internals as internals
 from bayesify.divergences.components import carry_squares
 from bayesify.families import inside_functorch
 from bayesify.laws.features import power
@@ -82,7 +83,7 @@ class _Quadratic(torch.autograd.Function):
     def forward(ctx: Any, linear: float, square: float, *tensors: Tensor) -> Tensor:
         ctx.save_for_backward(*tensors)
         ctx.factors = (linear, square)
-        norms = torch.stack(torch._foreach_norm([t.detach() for t in tensors])).float()
+        norms = torch.stack(internals.foreach_norm([t.detach() for t in tensors])).float()
         total = -square * norms.square().sum()
         if linear:
             total = total - linear * torch.stack([t.sum() for t in tensors]).sum()
@@ -91,9 +92,9 @@ class _Quadratic(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         linear, square = ctx.factors
-        gradients = torch._foreach_mul(
+        gradients = internals.foreach_mul(
             ctx.saved_tensors, -2 * square * gradient.to(ctx.saved_tensors[0].dtype)
         )
         if linear:
-            gradients = torch._foreach_sub(gradients, (linear * gradient).item())
+            gradients = internals.foreach_sub(gradients, (linear * gradient).item())
         return None, None, *gradients

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.posteriors.chain.draw_store import Weights
 
 ALIGN = 512  # bytes: where CUDA's allocator starts a tensor
@@ -76,7 +77,7 @@ class Stage:
     def send(self, draw: Weights, row: Tensor) -> None:
         if self.left is not None:
             self.left.synchronize()
-        torch._foreach_copy_(list(self.views.values()), [draw[name] for name in self.views])
+        internals.foreach_copy_(list(self.views.values()), [draw[name] for name in self.views])
         row.copy_(self.row, non_blocking=True)
         self.left = torch.cuda.current_stream(row.device).record_event()
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from bayesify import torch_internals as internals
 from bayesify.posteriors.patched.assignments import Assignment
 from bayesify.weights import Slot
 from bayesify.weights.dotted_names import get_buffer, put_buffer
@@ -24,7 +25,7 @@ class RunningStats(nn.Module):
         self.slots: dict[str, list[Slot]] = {}
         self.units: dict[str, str] = {}
         for path, module in net.named_modules():
-            if not isinstance(module, nn.modules.batchnorm._NormBase) or not module.track_running_stats:
+            if not isinstance(module, internals.NormBase) or not module.track_running_stats:
                 continue
             for key in NAMES:
                 name = f"{path}.{key}" if path else key

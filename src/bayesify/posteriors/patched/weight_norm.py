@@ -2,8 +2,9 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.parametrize import ParametrizationList
+
+from bayesify import torch_internals as internals
 
 #: how directions and scales are called: in ResNet++, by torch's former weight_norm and by its present one
 PAIRS = {"direction": "scale", "weight_v": "weight_g", "original1": "original0"}
@@ -23,7 +24,7 @@ def scales_of(net: nn.Module) -> dict[str, str]:
 
 def _normalises(module: nn.Module, direction: str) -> bool:
     if direction == "original1":
-        return isinstance(module, ParametrizationList) and isinstance(module[0], _WeightNorm)
+        return isinstance(module, ParametrizationList) and isinstance(module[0], internals.WeightNorm)
     return direction == "weight_v" or any(kind.__name__ == "WeightNorm" for kind in type(module).__mro__)
 
 

@@ -5,6 +5,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from bayesify import torch_internals as internals
+from bayesify.weights.observing.watch import inside_checkpoint
+
 REFUSAL = (
     "activation checkpointing inside the network recomputes it during backward, when the drawn weights are "
     "no longer in place, and would give wrong gradients. Switch it off in the network "
@@ -23,7 +26,7 @@ class CheckpointGuard:
     def __call__(self, module: nn.Module, args: Any) -> None:
         if torch.compiler.is_compiling() or self.active:
             return
-        if torch._C._current_graph_task_id() != -1:  # backward is running
+        if _inside_backward():
             raise RuntimeError(REFUSAL)
 
     def watch(self, net: nn.Module, names: list[str]) -> None:
@@ -32,6 +35,11 @@ class CheckpointGuard:
         holders = {path[:i] for path in paths for i in _prefix_ends(path)}
         for path in sorted(holders):
             net.get_submodule(path).register_forward_pre_hook(self)
+
+
+def _inside_backward() -> bool:
+    task = internals.current_graph_task_id
+    return task() != -1 if task else inside_checkpoint()
 
 
 def _prefix_ends(path: str) -> list[int]:

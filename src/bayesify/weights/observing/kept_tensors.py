@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._C._functorch import is_functorch_wrapped_tensor
 
 Kept = dict[str, Any]
 
@@ -58,4 +57,4 @@ def _stores(net: nn.Module) -> list[Kept]:
 
 
 def _is_batched(value: Any) -> bool:
-    return isinstance(value, Tensor) and is_functorch_wrapped_tensor(value)
+    return isinstance(value, Tensor) and torch.func.debug_unwrap(value) is not value

@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from bayesify.torch_internals import pytree
 from bayesify.weights.observing.outside_references import flat
 from bayesify.weights.observing.watch import Watch, layer_of
 
@@ -24,7 +24,7 @@ class Origins(Watch):
         super().__init__(tracked)
         self.layers, self.made = WeakTensorKeyDictionary(), WeakTensorKeyDictionary()
         self.stems: set[str] = set()
-        for value in tree_leaves(inputs):
+        for value in pytree.tree_leaves(inputs):
             if isinstance(value, Tensor):
                 self.layers[value] = frozenset()
 
@@ -47,7 +47,7 @@ class Origins(Watch):
     def behind(self, output: Any, pick: Callable[[Any], Any] | None = None) -> set[str]:
         """The layers behind the prediction in `output`; what cannot be followed (an operation that torch does not
         announce, a class of one's own) counts as coming from the layer used last."""
-        tensors = [t for t in tree_leaves((pick or _prediction)(output)) if isinstance(t, Tensor)]
+        tensors = [t for t in pytree.tree_leaves((pick or _prediction)(output)) if isinstance(t, Tensor)]
         found = {layer for t in tensors for layer in self.layers.get(t, ())}
         followed = found and all(t in self.layers for t in tensors)
         return found if followed else found | {layer_of(self.uses[-1])}

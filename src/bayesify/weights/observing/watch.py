@@ -7,7 +7,6 @@ from typing import Any
 
 import torch.utils.checkpoint
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 
 from bayesify.weights.observing.outside_references import flat
@@ -51,11 +50,11 @@ class Watch(TorchFunctionMode):
 
 def address(value: Any) -> int:
     """Where a tensor's numbers begin; 0 for what has no place of its own (sparse, vmapped, meta; no tensor at all)."""
-    if not isinstance(value, Tensor) or value.layout != torch.strided or is_functorch_wrapped_tensor(value):
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
         return 0
     try:
         return value.data_ptr()
-    except RuntimeError:  # a wrapper around other tensors
+    except RuntimeError:  # a wrapper around other tensors, such as vmap's
         return 0
 
 
