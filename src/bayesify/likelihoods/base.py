@@ -158,7 +158,11 @@ class Likelihood(nn.Module, ABC):
 
 
 def over_draws(function: Callable[[Any], Any], outputs: Any) -> Any:
-    """`function` of outputs (draws, batch, ...), called once for draws · batch examples; draws come first again."""
+    """What `function` gives for outputs (draws, batch, ...), a tensor or a tuple, draws first; called once for draws ·
+    batch examples."""
     draws = pytree.tree_leaves(outputs)[0].shape[:2]
     flat = pytree.tree_map(lambda t: t.flatten(0, 1), outputs)  # (draws · batch, ...)
-    return pytree.tree_map(lambda t: t.unflatten(0, draws), function(flat))
+    found = function(flat)
+    if isinstance(found, Tensor):
+        return found.unflatten(0, draws)
+    return tuple(part.unflatten(0, draws) for part in found)

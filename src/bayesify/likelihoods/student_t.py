@@ -78,7 +78,7 @@ class StudentT(Likelihood):
         """½ ± ∫₀^w g, w = asinh |z|, between the points of a table by cubics with the slopes g: to 1e-10."""
         z = ((value - output) / self.scale).double()
         step = REACH / CELLS
-        integral, slope = (t.to(z.device) for t in _table(float(self.df)))
+        integral, slope = (t.to(z.device) for t in _table(float(self.df.detach())))
         w = z.abs().asinh().clamp(max=REACH * (1 - 1e-12)) / step
         i = w.long()
         s = w - i

@@ -110,7 +110,8 @@ class BayesianModule(nn.Module):
         mode:          "ensemble": the average over `num_draws` draws; "stochastic": one draw; "deterministic": the
                        network at the mean of its weights, copied in every call, so give a loader. A deep ensemble
                        averages over its members in all of them
-        keep_samples:  keep every draw, for `.samples` and `.interval()`
+        keep_samples:  keep every draw, for `.samples` and `.interval()`. A regression that is not normal keeps the
+                       outputs of all draws in any case, num_draws times the memory of one: its density needs them
         generator:     makes the draws reproducible
         """
         check_whole(num_draws, "num_draws", 1)
