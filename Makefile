@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-compile test-browser format clean
+.PHONY: demo test test-compile test-browser test-newest format clean
 
 demo: $(VENV)/installed-all
 	$(BIN)/bayesify demo
@@ -22,6 +22,17 @@ test-compile: $(VENV)/installed-test
 test-browser: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m browser -rs tests/report
 
+# The newest of every package, whatever the constraints say, in an environment of its own: import and what stands
+# outside torch's promises, every method, moments, compiled and distributed code, the engine.
+NEWEST := .venv-newest
+test-newest:
+	$(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--upgrade --upgrade-strategy eager -e ".[test]"
+	$(NEWEST)/bin/python -m pip list --disable-pip-version-check | grep -iE "^(torch|numpy|lightning|transformers)"
+	OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -n auto -m "not inductor" tests/test_package.py \
+		tests/test_torch_internals.py tests/methods tests/moments tests/compat tests/engine
+
 format: $(VENV)/installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -38,4 +49,4 @@ $(VENV)/installed-test: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@ $(VENV)/installed-all
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(NEWEST) .pytest_cache .mypy_cache .ruff_cache
