@@ -31,7 +31,8 @@ OF_TENSORS = {"_base", "_version", "_cdata", "_is_view", "_dynamo_marked_constan
 
 
 def private_in(path: Path) -> Iterator[str]:
-    """Imports of torch's private names, and attributes of torch, nn, F and Tensor that start with an underscore."""
+    """Imports of torch's private names, attributes of torch, nn, F and Tensor that start with an underscore, and the
+    deprecated torch.jit."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = ""
         if isinstance(node, ast.Import):
@@ -43,7 +44,10 @@ def private_in(path: Path) -> Iterator[str]:
             rooted = re.fullmatch(r"(torch|nn|F|Tensor)(\.\w+)+", chain)
             names = chain if rooted else node.attr if node.attr in OF_TENSORS else ""
         parts = names.replace(" ", ".").split(".")
-        if any(p.startswith("_") and not p.startswith("__") and p not in MODULE_TABLES for p in parts):
+        private = (
+            p for p in parts if p.startswith("_") and not p.startswith("__") and p not in MODULE_TABLES
+        )
+        if any(private) or "jit" in parts:
             yield f"{path.relative_to(SOURCE)}: {names}"
 
 
