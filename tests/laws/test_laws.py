@@ -22,6 +22,7 @@ LAWS: list[Law] = [
     laws.Error(0.5),
     laws.LogGamma(torch.tensor(2.5, dtype=torch.float64)),
     laws.Radial(()),
+    laws.StudentT(3.5),
     laws.Uniform(),
     laws.RandomSign(),
     laws.Exponential(),

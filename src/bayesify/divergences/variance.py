@@ -25,6 +25,7 @@ from bayesify.families.variance import Additive, Multiplicative, VarianceNormal,
 from bayesify.families.zero_mean import ZeroMean, ZeroMeanBernoulli, ZeroMeanUniform
 from bayesify.laws.features import log
 from bayesify.laws.normal import LOG_MEAN
+from bayesify.laws.student_t import log_norm
 
 #: KL of N(0, s²) to p(w) = 1/|w|, for every s: the constant that makes K(0) = 0
 AT_ZERO_MEAN = -0.5 * math.log(2 * math.pi * math.e) + LOG_MEAN
@@ -69,9 +70,7 @@ def variance_student(q: VarianceNormal, p: priors.StudentT) -> Tensor:
     x = (q.ratio * q.mean_gate).clamp_max(math.sqrt(LARGEST)) / math.sqrt(2)
     y = (math.sqrt(df / 2) / std).clamp_max(math.sqrt(LARGEST))
     each = df * std.log() + 0.5 * (df + 1) * log_distance(x, y)
-    half = df / 2
-    rest = 0.5 * (df + 1) * (math.log(2) - math.log(df)) - 0.5 * math.log(2 * math.pi * math.e)
-    rest += math.lgamma(half) - math.lgamma(half + 0.5) + 0.5 * math.log(math.pi * df)
+    rest = 0.5 * (df + 1) * (math.log(2) - math.log(df)) - 0.5 * math.log(2 * math.pi * math.e) - log_norm(df)
     return (each * _noisy(q)).sum() + rest * _count(q)
 
 

@@ -19,6 +19,7 @@ from bayesify.laws.normal import Normal
 from bayesify.laws.radial import Radial
 from bayesify.laws.random_sign import RandomSign
 from bayesify.laws.rayleigh import Rayleigh
+from bayesify.laws.student_t import StudentT
 from bayesify.laws.uniform import Uniform
 from bayesify.laws.weibull import Weibull
 
@@ -39,6 +40,7 @@ __all__ = [
     "Radial",
     "RandomSign",
     "Rayleigh",
+    "StudentT",
     "Terms",
     "Uniform",
     "Weibull",

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayesify import laws
 from bayesify.likelihoods.base import Likelihood
 from bayesify.likelihoods.shapes import at_least_float32, match_real, sum_over_example
 
@@ -55,10 +56,7 @@ class StudentT(Likelihood):
 
     def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
         z = (target - at_least_float32(output)) / self.scale
-        half = self.df.double() / 2  # the difference of two large numbers
-        constant = torch.lgamma(half + 0.5) - torch.lgamma(half) - 0.5 * (2 * math.pi * half).log()
-        tail = (half + 0.5).to(z.dtype) * (z.square() / self.df).log1p()
-        return sum_over_example(constant.to(z.dtype) - self.log_scale - tail)
+        return sum_over_example(laws.StudentT(self.df).log_prob(z) - self.log_scale)
 
     def summarize(self, output: Tensor) -> tuple[Tensor, Tensor]:
         output, df = at_least_float32(output), self.df
@@ -92,7 +90,6 @@ class StudentT(Likelihood):
 def _table(df: float) -> tuple[Tensor, Tensor]:
     """∫₀^w g and g at w = 0 … REACH, g the density of asinh z, about as wide for every df; by Simpson's rule."""
     w = torch.linspace(0, REACH, 2 * CELLS + 1, dtype=torch.float64)
-    constant = math.lgamma(df / 2 + 0.5) - math.lgamma(df / 2) - 0.5 * math.log(math.pi * df)
-    g = (constant - (df + 1) / 2 * (w.sinh().square() / df).log1p()).exp() * w.cosh()
+    g = laws.StudentT(df).log_prob(w.sinh()).exp() * w.cosh()
     cells = (g[:-2:2] + 4 * g[1::2] + g[2::2]) * (REACH / CELLS / 6)
     return torch.cat([torch.zeros_like(g[:1]), cells.cumsum(0)]), g[::2]

@@ -110,27 +110,16 @@ class Error(LocationScale):
         return laws.Error(self.tail)
 
 
-class StudentT(Prior):
+class StudentT(LocationScale):
     """p(w) ∝ (1 + z²/ν)^{−(ν+1)/2}, z = (w − loc)/scale, ν = df; entries independent."""
 
     name = "student_t"
     about = "Student's t with df degrees of freedom"
 
     def __init__(self, df: float = 3.0, loc: float = 0.0, scale: float = 1.0) -> None:
+        super().__init__(loc, scale)
         self.df = positive("df", df)
-        self.loc = number("loc", loc)
-        self.scale = positive("scale", scale)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """log Γ((ν+1)/2) − log Γ(ν/2) − ½ log(πν) − log s − (ν+1)/2 log(1 + z²/ν)."""
-        half = self.df / 2
-        constant = math.lgamma(half + 0.5) - math.lgamma(half) - 0.5 * math.log(math.pi * self.df)
-        z = (value - self.loc) / self.scale
-        return constant - math.log(self.scale) - (half + 0.5) * (z.square() / self.df).log1p()
-
-    def singularities(self) -> list[complex]:
-        """z² = −ν."""
-        return [complex(self.loc, math.sqrt(self.df) * self.scale)]
+        self.law = laws.StudentT(self.df)
 
 
 class NormalMixture(Prior):
@@ -155,8 +144,7 @@ class NormalMixture(Prior):
 
     @staticmethod
     def _component(value: Tensor, weight: float, std: float) -> Tensor:
-        constant = math.log(weight) - math.log(std) - 0.5 * math.log(2 * math.pi)
-        return constant - 0.5 * (value / std).square()
+        return laws.Normal().log_prob(value / std) + math.log(weight) - math.log(std)
 
     def singularities(self) -> list[complex]:
         """The zeros of p(w)."""
