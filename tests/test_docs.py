@@ -10,6 +10,7 @@ import torch
 import typer
 from zoo import ZOO
 
+from bayesify import torch_internals
 from bayesify.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -92,6 +93,12 @@ def test_files_that_are_named_exist(path: Path) -> None:
     known = [f"/{name_of(found)}" for folder in folders for found in (ROOT / folder).rglob("*")]
     named = re.findall(r"`(?:[\w]+ )?((?:[\w]+/)*[\w]+(?:\.py|/))`", path.read_text(encoding="utf-8"))
     missing = [name for name in named if not any(end.endswith(f"/{name.rstrip('/')}") for end in known)]
+    assert not missing
+
+
+def test_every_private_part_of_torch_is_listed() -> None:
+    page = (ROOT / "docs" / "design" / "torch_versions.md").read_text(encoding="utf-8")
+    missing = [path for path in torch_internals.INTERNALS if f"`{path}`" not in page]
     assert not missing
 
 
