@@ -162,7 +162,7 @@ def outputs(
             yield pytree.tree_map(_copied, result)
         return
     with Prefix(posterior.nets(net)[member], [w.name for w in model.selection.random]) as prefix:
-        for n, weights in posterior.stream(member, num_draws, chunk, call.generator):
+        for n, weights in _without_graph(posterior.stream(member, num_draws, chunk, call.generator)):
             stacked = _vmapped(model, call, member, weights) if n > 1 else None
             if stacked is not None:
                 yield stacked
@@ -172,6 +172,16 @@ def outputs(
                 with prefix.one_pass(one.values()):
                     output = posterior.run_draw(net, call, one, member)
                 yield one_more(model.pick(output))
+
+
+def _without_graph(draws: Iterator[Any]) -> Iterator[Any]:
+    """Draws as constants, also where the passes with them are differentiated with respect to the input."""
+    while True:
+        with torch.no_grad():
+            drawn = next(draws, None)
+        if drawn is None:
+            return
+        yield drawn
 
 
 def one_more(output: Any) -> Any:

@@ -1,20 +1,21 @@
 """The gradient of the loss with respect to the input, averaged over draws of a random network."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.utils import _pytree as pytree
 
 from bayesify.batches import as_arguments, beside
 from bayesify.likelihoods import Likelihood, likelihood
 from bayesify.likelihoods.draws import rsample
 from bayesify.model import BayesianModule
 from bayesify.model.modes import evaluating
-from bayesify.moments import Gaussian, Moments
+from bayesify.moments import certain, replace
 from bayesify.posteriors import Call
-from bayesify.predict.prediction import shares
+from bayesify.predict import prediction
 
 AVERAGES = ("loss", "probs")
 
@@ -54,22 +55,17 @@ def outputs(model: nn.Module, x: Tensor, num_draws: int, generator: Generator | 
     if not isinstance(model, BayesianModule):
         yield model(x)
         return
-    posterior, net = model.posterior, model.net
-    members, each = shares(model, num_draws)
+    members, each = prediction.shares(model, num_draws)
     call = Call(*as_arguments(x, {}), generator)
     with model._locked():
         for member in range(members):
-            if posterior.predicts_by_pass or posterior.sampling == "moments":
-                for _ in range(each):
-                    yield _drawn(model.pick(posterior.run(net, call, member)), generator)
-                continue
-            for _, drawn in posterior.stream(member, each, 1, generator):
-                weights = {name: w[0].detach() for name, w in drawn.items()}
-                yield model.pick(posterior.run_draw(net, call, weights, member))
-
-
-def _drawn(output: Any, generator: Generator | None) -> Any:
-    return rsample(output, 1, generator)[0] if isinstance(output, Moments | Gaussian) else output
+            if model.posterior.sampling == "moments":  # with a gradient, which the draws of a prediction lack
+                moments = replace(model.pick(model.posterior.run(model.net, call, member)), Tensor, certain)
+                draws: Iterable[Any] = (rsample(moments, 1, generator) for _ in range(each))
+            else:
+                draws = prediction.outputs(model, call, member, each, batched=False)
+            for drawn in draws:  # (1, batch, ...)
+                yield pytree.tree_map(lambda t: t[0], drawn)
 
 
 def _likelihood(model: nn.Module) -> Likelihood:
