@@ -27,7 +27,8 @@ from bayesify.methods import Method
 from bayesify.nets import make
 from bayesify.posteriors import Call
 from bayesify.predict.accumulation import Statistics, statistics
-from bayesify.predict.prediction import _chunk, at_once
+from bayesify.predict.compiled import at_once
+from bayesify.predict.prediction import _chunk
 from timing import Timing, free, measure, table
 
 METHODS: dict[str, Callable[[], Method]] = {

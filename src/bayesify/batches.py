@@ -1,4 +1,4 @@
-"""What a user hands in: arguments of a network, and batches of (input, target) pairs or mappings."""
+"""Batches as a user hands them in: inputs, (input, target) pairs or mappings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,19 +10,6 @@ from bayesify.moments import Moments
 from bayesify.torch_internals import pytree
 
 TARGETS = ("labels", "label", "target", "targets")
-
-
-def as_arguments(x: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """x -> (args, kwargs) for the network: a tuple is positional, a dict is keywords."""
-    if x is None:
-        return (), kwargs
-    if isinstance(x, Moments):
-        return (x,), kwargs
-    if isinstance(x, tuple | list):
-        return tuple(x), kwargs
-    if isinstance(x, dict) or hasattr(x, "keys"):  # a dict, or transformers' BatchEncoding
-        return (), {**x, **kwargs}
-    return (x,), kwargs
 
 
 def inputs_of(batch: Any) -> Any:

@@ -10,9 +10,8 @@ from likelihood_cases import OWN, X, case, train
 from torch import nn
 
 import bayesify as bf
-from bayesify.model.modes import evaluating
 from bayesify.posteriors import Call
-from bayesify.predict.prediction import outputs
+from bayesify.predict.prediction import evaluating, outputs
 
 BATCH = 6
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import bayesify as bf
 from bayesify.passes import call_with_moments
+from bayesify.weights import Call
 
 FAILURE_RATE = 1e-6
 EXACT = ("exact", "")
@@ -28,7 +29,7 @@ class Lambda(nn.Module):
 def propagate(function: Callable[..., Any], *args: Any, forms: tuple[str, ...] = ("",)) -> Any:
     """`function` of moments (and plain tensors) in the moments pass."""
     net = function if isinstance(function, nn.Module) else Lambda(function)
-    return call_with_moments(net, {}, lambda names: {}, args, {}, forms)
+    return call_with_moments(net, {}, lambda names: {}, Call(args, {}), forms=forms)
 
 
 def random_moments(*shape: int, var: float = 1.0) -> bf.Moments:

@@ -1,16 +1,15 @@
 """KL(q ‖ p) by several estimators behind one function. Adding one: a file here and a line in ESTIMATORS."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import torch
 from torch import Generator, Tensor
 
-from bayesify.checks import can_read_values
 from bayesify.divergences.direct import accumulate_gradients, direct
-from bayesify.divergences.exact import EXACT, exact
+from bayesify.divergences.exact import EXACT, closed_form_of, exact
 from bayesify.divergences.log_uniform import kl_to_log_uniform
-from bayesify.divergences.multi_tensor import TOGETHER
+from bayesify.divergences.multi_tensor import KL, MULTI_TENSOR, one_by_one
 from bayesify.divergences.parameterization import (
     Parameterization,
     distribution_of,
@@ -22,8 +21,17 @@ from bayesify.divergences.parameterization import (
 from bayesify.divergences.repar import repar
 from bayesify.divergences.statistics import Draws
 from bayesify.divergences.stream import stream
-from bayesify.divergences.support import Pair, best_estimator, check_finite, check_method, check_pair, support
+from bayesify.divergences.support import (
+    Pair,
+    best_estimator,
+    check_finite,
+    check_method,
+    check_pair,
+    condition,
+    support,
+)
 from bayesify.divergences.taylor import check_taylor, taylor
+from bayesify.execution import can_read_values
 from bayesify.families import Family, RandomTensor
 from bayesify.names import lookup
 from bayesify.priors import Prior
@@ -71,8 +79,7 @@ def kl(
     function = lookup(ESTIMATORS, estimator, "estimator")
     check_options(estimator, options)
     check_num_draws(num_draws)
-    if not torch.compiler.is_compiling():
-        check_pair(distribution, p, estimator)
+    check_pair(distribution, p, estimator)
     if can_read_values():
         check_finite([distribution], p)
     if noise is not None:
@@ -88,20 +95,39 @@ def kl_all(
     generator: Generator | None = None,
     **options: Any,
 ) -> Tensor:
-    """Σ_j KL(q_j ‖ p) over many tensors of one family, in few kernels where the pair has such a form.
+    """Σ_j KL(q_j ‖ p) over many tensors of one family, in few kernels where the pair has such a form."""
+    return kl_of(qs[0], p, estimator, num_draws, generator, **options)(qs)
 
-    It runs at every step and does not check the pair again: `check_pair` does, once.
-    """
+
+def kl_of(
+    q: Family,
+    p: Prior,
+    estimator: str = "auto",
+    num_draws: int = 1000,
+    generator: Generator | None = None,
+    **options: Any,
+) -> KL:
+    """`kl_all` for tensors like `q`: a function of them that runs at every step and decides nothing again."""
     check_num_draws(num_draws)
+    check_pair(q, p, estimator)
+    name = best_estimator(q, p) if estimator == "auto" else estimator
+    draws = Draws(num_draws, generator)
+    closed = closed_form_of(q, p) if name == "exact" else None
+    found: KL
+    if (name, type(q), type(p)) in MULTI_TENSOR:
+        found = partial(MULTI_TENSOR[name, type(q), type(p)], p=p, draws=draws)
+    elif closed is not None:
+        found = partial(one_by_one, closed, (p,))
+    else:
+        found = partial(one_by_one, lookup(ESTIMATORS, name, "estimator"), (p, draws), **options)
+    return found if condition(q, p) is None else partial(_while_finite, found, p)
+
+
+def _while_finite(found: KL, p: Prior, qs: Sequence[Family]) -> Tensor:
+    """Of a pair whose KL is infinite for some parameters."""
     if can_read_values():
         check_finite(qs, p)
-    name = best_estimator(qs[0], p) if estimator == "auto" else estimator
-    draws = Draws(num_draws, generator)
-    at_once = TOGETHER.get((name, type(qs[0]), type(p)))
-    if at_once is not None:
-        return at_once(qs, p, draws)
-    function = lookup(ESTIMATORS, name, "estimator")
-    return torch.stack([function(q, p, draws, **options) for q in qs]).sum()
+    return found(qs)
 
 
 def check_num_draws(num_draws: int, argument: str = "num_draws") -> None:
@@ -132,6 +158,7 @@ def _check_noise(noise: Tensor, q: Family) -> int:
 __all__ = [
     "ESTIMATORS",
     "EXACT",
+    "KL",
     "Pair",
     "Parameterization",
     "accumulate_gradients",
@@ -141,6 +168,7 @@ __all__ = [
     "check_pair",
     "kl",
     "kl_all",
+    "kl_of",
     "kl_to_log_uniform",
     "of_feature",
     "of_kl",

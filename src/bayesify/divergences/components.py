@@ -15,14 +15,14 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.families import inside_functorch
+from bayesify.execution import compiling, inside_functorch, transformed
 
 
 def weighted_squares(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
     """Σ_j c_j ‖w_j‖² over many tensors: a scalar with gradients, in few kernels."""
     if not tensors:
         return torch.zeros(())
-    if torch.compiler.is_compiling() or inside_functorch():
+    if transformed():
         terms = [c * _wide(w).square().sum() for c, w in zip(weights, tensors, strict=True)]
         return torch.stack(terms).sum()
     return _WeightedSquares.apply(tuple(weights), *tensors)
@@ -43,7 +43,7 @@ def _sum_of_squares(weights: Sequence[float], tensors: Sequence[Tensor]) -> Tens
     terms = []
     for weight, places in _groups(weights).items():
         group = [tensors[i] for i in places]
-        norms = torch.ops.bayesify.norms(group) if torch.compiler.is_compiling() else _norms(group)
+        norms = torch.ops.bayesify.norms(group) if compiling() else _norms(group)
         terms.append(weight * norms.square().sum())
     return torch.stack(terms).sum()
 
@@ -125,15 +125,6 @@ def narrow_normal(numel: int, precision: float, std: float | Tensor) -> float | 
     scaled = precision * std**2
     log = scaled.log() if isinstance(scaled, Tensor) else math.log(scaled)
     return numel / 2 * (scaled - 1 - log)
-
-
-def entropy_bounds(probs: Tensor, std: float, numel: int) -> tuple[Tensor, Tensor]:
-    """Σ_k p_k H_k ≤ H(q) ≤ Σ_k p_k H_k + H(z), with H_k = (D/2)(1 + log 2πσ²); the upper one without overlap.
-
-    The paper's eq. 7 has the first inequality reversed and KD/2 for D/2.
-    """
-    each = numel / 2 * (1 + math.log(2 * math.pi * std**2)) * probs.sum()
-    return each, each + categorical_entropy(probs)
 
 
 class Mixture(NamedTuple):

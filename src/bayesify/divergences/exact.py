@@ -25,7 +25,7 @@ EXACT: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
 
 def exact(q: Family, p: Prior, draws: Draws) -> Tensor:
     """KL(q ‖ p) without Monte Carlo."""
-    closed = _closed(q, p)
+    closed = closed_form_of(q, p)
     if closed is not None:
         return closed(q, p)
     cross = expected_log_prob(q, p)
@@ -70,7 +70,7 @@ def _moment(q: Family, feature: Feature, magnitude: bool) -> Tensor | None:
 
 def has_closed_form(q: Family, p: Prior) -> bool:
     """Does `exact` take this pair?"""
-    if _closed(q, p) is not None:
+    if closed_form_of(q, p) is not None:
         return True
     terms = p.terms() if p.independent else None
     if terms is None:
@@ -84,7 +84,7 @@ def has_closed_form(q: Family, p: Prior) -> bool:
     return True
 
 
-def _closed(q: Family, p: Prior) -> Callable[[Any, Any], Tensor] | None:
+def closed_form_of(q: Family, p: Prior) -> Callable[[Any, Any], Tensor] | None:
     """The closed form of the pair, or of the family and the prior that they are special cases of."""
     pairs = ((family, prior) for family in type(q).__mro__ for prior in type(p).__mro__)
     return next((EXACT[pair] for pair in pairs if pair in EXACT), None)

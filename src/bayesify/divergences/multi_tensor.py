@@ -1,4 +1,4 @@
-"""Σ_j KL(q_j ‖ p) over many tensors j in a handful of kernels, for normal posteriors and priors."""
+"""Σ_j KL(q_j ‖ p) over many tensors j; for normal posteriors and priors in a handful of kernels."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,26 +12,35 @@ from bayesify import families, priors
 from bayesify import torch_internals as internals
 from bayesify.divergences.exact import exact
 from bayesify.divergences.statistics import Draws
-from bayesify.families.base import inside_functorch
+from bayesify.execution import transformed
 from bayesify.kernels.normal_kl import available, normal_kl_
 from bayesify.laws.chi_squared import chi_squared
 from bayesify.laws.noise import standard_normal
 
+#: Σ_j KL(q_j ‖ p) of tensors of one family, with everything but their distributions decided
+KL = Callable[[Sequence[families.Family]], Tensor]
 #: (estimator, family, prior) -> the KL of many tensors at once
-TOGETHER: dict[tuple[str, type, type], Callable[[Any, Any, Draws], Tensor]] = {}
+MULTI_TENSOR: dict[tuple[str, type, type], Callable[..., Tensor]] = {}
 
 
-def together(estimator: str, family: type, prior: type) -> Callable[[Callable], Callable]:
+def multi_tensor(estimator: str, family: type, prior: type) -> Callable[[Callable], Callable]:
     """Register the KL of many tensors of a pair."""
 
     def register(function: Callable[[Any, Any, Draws], Tensor]) -> Callable[[Any, Any, Draws], Tensor]:
-        TOGETHER[estimator, family, prior] = function
+        MULTI_TENSOR[estimator, family, prior] = function
         return function
 
     return register
 
 
-@together("exact", families.Normal, priors.Normal)
+def one_by_one(
+    kl: Callable[..., Tensor], rest: tuple[Any, ...], qs: Sequence[families.Family], **options: Any
+) -> Tensor:
+    """Σ_j kl(q_j, *rest), for a pair that has no form for many tensors."""
+    return torch.stack([kl(q, *rest, **options) for q in qs]).sum()
+
+
+@multi_tensor("exact", families.Normal, priors.Normal)
 def normal_normal_exact(qs: Sequence[families.Normal], p: priors.Normal, draws: Draws) -> Tensor:
     """Σ log(s/σ) + (σ² + (μ − m)²)/(2s²) − ½."""
     if _plain(qs):
@@ -39,7 +48,7 @@ def normal_normal_exact(qs: Sequence[families.Normal], p: priors.Normal, draws: 
     return _Exact.apply(p.mean, p.std, *(q.loc for q in qs), *(q.log_scale for q in qs))
 
 
-@together("repar", families.Normal, priors.Normal)
+@multi_tensor("repar", families.Normal, priors.Normal)
 def normal_normal_repar(qs: Sequence[families.Normal], p: priors.Normal, draws: Draws) -> Tensor:
     """Σ log(s/σ) + (y² + σ² v)/(2s²) − ½ with y = μ − m + σ ξ̄, ξ̄ = z/√M and v = χ²_{M−1}/M.
 
@@ -118,7 +127,7 @@ class _Fused(torch.autograd.Function):
 
 def _plain(qs: Sequence[families.Normal]) -> bool:
     """Are multi-tensor kernels of no use: compiled code, torch.func, tensors of several kinds?"""
-    if torch.compiler.is_compiling() or inside_functorch():
+    if transformed():
         return True
     first = qs[0].loc
     return any(q.loc.dtype != first.dtype or q.loc.device != first.device for q in qs)

@@ -69,10 +69,6 @@ class Parameterization(NamedTuple):
         """The same when every draw keeps its own nodes (paper 1, Fig. 4a): 9 for w² of a normal at M = 3."""
         return self.d_P * num_draws
 
-    def naive_d_P(self, num_draws: int) -> int:
-        """The coordinates of θ, once for every draw (paper 1, Remark 2): 2 for a normal at M = 1."""
-        return self.num_parameters * num_draws
-
     @property
     def statistics(self) -> list[Feature]:
         """The t(ξ) that meet a gradient."""

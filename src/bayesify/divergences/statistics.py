@@ -9,7 +9,8 @@ from torch import Generator, Tensor
 
 from bayesify import laws
 from bayesify.divergences.parameterization import Parameterization, coordinates
-from bayesify.families.base import Family, inside_functorch
+from bayesify.execution import compiling, inside_functorch
+from bayesify.families.base import Family
 from bayesify.kernels import noise_sums
 from bayesify.laws.features import Feature, absolute, power
 
@@ -88,4 +89,4 @@ def chunks(q: Family, draws: Draws) -> Iterator[Tensor]:
 def chunk_size(numel: int, num_draws: int, device: str) -> int:
     """How many draws of `numel` numbers are held at once."""
     size = max(1, CHUNK.get(device, CHUNK["cuda"]) // max(numel, 1))
-    return max(size, -(-num_draws // UNROLLED)) if torch.compiler.is_compiling() else size
+    return max(size, -(-num_draws // UNROLLED)) if compiling() else size

@@ -21,7 +21,8 @@ from bayesify.divergences.direct import log_prior
 from bayesify.divergences.parameterization import coordinates
 from bayesify.divergences.repar import log_density
 from bayesify.divergences.statistics import Draws, chunks
-from bayesify.families.base import Family, inside_functorch
+from bayesify.execution import transformed
+from bayesify.families.base import Family
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.log_location_scale import LogLocationScale
 from bayesify.priors.base import Prior
@@ -57,7 +58,7 @@ def _accumulated(q: Family, p: Prior, draws: Draws) -> tuple[Tensor, list[Tensor
 
 def slopes_and_value(function: Callable[..., Tensor], *at: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
     """The gradients of a scalar function in all its arguments and its value, without a graph."""
-    if torch.compiler.is_compiling() or inside_functorch():
+    if transformed():
         return torch.func.grad_and_value(function, tuple(range(len(at))))(*at)
     # hooks of an outer context (graph_size, save_on_cpu) are for graphs that stay; this one goes at once
     with torch.enable_grad(), saved_tensors_hooks(Tensor.detach, Tensor.detach):

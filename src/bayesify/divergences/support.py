@@ -10,6 +10,7 @@ from torch import Generator
 from bayesify.divergences.exact import has_closed_form
 from bayesify.divergences.parameterization import expand, num_parameters, of_kl, of_prior, prior_of
 from bayesify.divergences.taylor import refusal
+from bayesify.execution import compiling
 from bayesify.families import FAMILIES, Family, RandomTensor
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.log_location_scale import LogLocationScale
@@ -30,7 +31,7 @@ class Pair(NamedTuple):
     nearest:    what works instead
     sizes:      d_P, the nodes of each weight that need gradients, whatever the number of draws, by estimator:
                 that of the tuple of log q − log p for exact and repar; for stream, and for closed forms beyond the
-                tuples, the coordinates of θ themselves. (`taylor_d_P(order, about)` is that of a Taylor polynomial.)
+                tuples, the coordinates of θ themselves
     """
 
     status: str
@@ -106,7 +107,11 @@ def best_estimator(q: Family, p: Prior) -> str:
 
 
 def check_pair(q: Family, p: Prior, estimator: str) -> None:
-    """Raise where the pair has no KL, or not this estimator of it; the message says why and what works."""
+    """Raise where the pair has no KL, or not this estimator of it; the message says why and what works.
+
+    Compiled code checks nothing."""
+    if compiling():
+        return
     names, reason = estimators(q, p)
     if not names:
         nearest = _nearest(q, p)
@@ -181,11 +186,11 @@ def _rough(q: Family, p: Prior) -> str:
 
 def check_finite(qs: Sequence[Family], p: Prior) -> None:
     """Raise the pair's reason where E log p(w) is infinite at the present parameters; it looks into tensors."""
-    condition = _condition(qs[0], p)
-    if condition is None:
+    feature = condition(qs[0], p)
+    if feature is None:
         return
     with torch.no_grad():
-        infinite = [q.noise_log_mgf(condition.power * q.scale).isinf() for q in qs]  # type: ignore[attr-defined]
+        infinite = [q.noise_log_mgf(feature.power * q.scale).isinf() for q in qs]  # type: ignore[attr-defined]
     count, total = sum(int(part.sum()) for part in infinite), sum(part.numel() for part in infinite)
     if count:
         raise ValueError(
@@ -197,13 +202,13 @@ def check_finite(qs: Sequence[Family], p: Prior) -> None:
 
 def _conditional(q: Family, p: Prior) -> str:
     """The condition under which E log p(w) is finite, where that depends on the family's parameters."""
-    feature = _condition(q, p)
+    feature = condition(q, p)
     if feature is None:
         return ""
     return f"finite only while the scale is small enough for E {_text(feature, 'w')} to be finite"
 
 
-def _condition(q: Family, p: Prior) -> Feature | None:
+def condition(q: Family, p: Prior) -> Feature | None:
     """The feature whose expectation is infinite for large scales: the highest power of w in log p(w)."""
     if not isinstance(q, LogLocationScale) or q.noise_log_mgf(torch.tensor(1e3, device="cpu")).isfinite():
         return None

@@ -23,6 +23,7 @@ from torch import Tensor
 from bayesify.divergences.parameterization import of_prior
 from bayesify.divergences.repar import log_density
 from bayesify.divergences.statistics import Draws, chunks
+from bayesify.execution import compiling
 from bayesify.families.base import Family
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.log_location_scale import LogLocationScale
@@ -39,7 +40,7 @@ COMPILED = (
 def taylor(q: Family, p: Prior, draws: Draws, order: int = 4, about: Point = "mean") -> Tensor:
     """E log q(w) − 1/M Σ g_K(x_i), g_K the Taylor polynomial of log p of degree `order` about the point `about`."""
     check_taylor(order, about)
-    if torch.compiler.is_compiling():
+    if compiling():
         raise ValueError(COMPILED)
     if (
         "torch._dynamo" in sys.modules
@@ -89,11 +90,6 @@ def taylor_mean(
             )
         total = total + shifted * scale**j * means[j]
     return total
-
-
-def taylor_d_P(order: int, about: Point) -> int:
-    """d_P of the polynomial: (7) with S = 2 about a number, K + 1 about the mean."""
-    return order + 1 if about == "mean" else math.comb(order + 2, 2) - 1
 
 
 def check_taylor(order: int = 4, about: Point = "mean") -> None:
@@ -175,8 +171,6 @@ def _statistics(
 
 def _check_convergence(q: LocationScale | LogLocationScale, p: Prior, reach: Tensor, about: Point) -> None:
     """Raise where a draw lies outside the disc of convergence."""
-    if torch.compiler.is_compiling():
-        return
     with torch.no_grad():
         point = q.loc if about == "mean" else torch.full_like(q.loc, float(about))
         outside = reach >= _radius(q, p, point)

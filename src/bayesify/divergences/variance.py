@@ -12,7 +12,8 @@ each per weight, plus the constant of the prior. α shared by many weights costs
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from bayesify import priors
 from bayesify.divergences.exact import closed_form
 from bayesify.divergences.faddeeva import log_distance
 from bayesify.divergences.log_uniform import kl_to_log_uniform
+from bayesify.divergences.multi_tensor import KL, one_by_one
 from bayesify.families.variance import Additive, Multiplicative, VarianceNormal, ZeroMeanNormal, wide
 from bayesify.families.zero_mean import ZeroMean, ZeroMeanBernoulli, ZeroMeanUniform
 from bayesify.laws.features import log
@@ -102,10 +104,9 @@ APPROXIMATIONS: dict[str, Callable[[VarianceNormal, priors.LogUniform], Tensor]]
 }
 
 
-def approximate(name: str) -> Callable[[Sequence[VarianceNormal], priors.LogUniform], Tensor]:
-    """Σ_j of one of the approximations over many tensors."""
-    function = APPROXIMATIONS[name]
-    return lambda qs, p: torch.stack([function(q, p) for q in qs]).sum()
+def approximate(name: str, q: VarianceNormal, p: priors.LogUniform) -> KL:
+    """Σ_j of one of the approximations over tensors like `q`."""
+    return partial(one_by_one, APPROXIMATIONS[name], (p,))
 
 
 def constant(q: VarianceNormal, p: priors.LogUniform) -> float | Tensor:

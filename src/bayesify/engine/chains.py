@@ -8,18 +8,19 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from bayesify import torch_internals as internals
-from bayesify.batches import as_arguments, inputs_of, target_of, to_device
+from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, check_whole
 from bayesify.engine.schedules import make_schedule
 from bayesify.methods import ThermostatMCMC
 from bayesify.methods.thermostat_mcmc import groups_of
 from bayesify.model import BayesianModule
-from bayesify.objectives import elbo
+from bayesify.objectives import elbo, nll_of
 from bayesify.posteriors import Chain, without_guards
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
 from bayesify.posteriors.chain.draw_store import Place
 from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.posteriors.members import reinitialize
+from bayesify.weights import as_arguments
 from bayesify.weights.observing.kept_tensors import copy_of
 
 
@@ -112,13 +113,13 @@ class _Chains:
 
     def _losses(self, batch: Any) -> Tensor:
         """Of every chain: (chains,)."""
-        args, kwargs = as_arguments(inputs_of(batch), {})
+        args, kwargs = as_arguments(inputs_of(batch))
         target, model, num_data = target_of(batch), self.model, self.model.num_data
         assert num_data is not None
 
         def loss(weights: dict[str, Tensor]) -> Tensor:
             output = model.pick(functional_call(model.net, weights, args, dict(kwargs)))
-            nll = model.method.nll(model.likelihood, output, target, None, values=False)
+            nll = nll_of(model)(output, target, None, values=False)
             energy = self.chain.energy({name: weights[name] for name in self.chain.slots})
             return elbo(nll, energy, num_data, model.kl_weight).total
 

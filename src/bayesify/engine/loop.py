@@ -23,7 +23,6 @@ from bayesify.engine.state import ASSUMED_STEPS, RunState
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save
 from bayesify.model import BayesianModule
-from bayesify.model.modes import uncautioned
 from bayesify.objectives import Loss
 
 
@@ -229,7 +228,7 @@ class Loop:
         generator = Generator(self.fabric.device).manual_seed(
             state.epoch
         )  # training's draws stay as they are
-        with state.ema.in_place() if state.ema is not None else nullcontext(), uncautioned(self.model):
+        with state.ema.in_place() if state.ema is not None else nullcontext(), self.model.uncautioned():
             metrics = evaluate(self.model, self.val, self.o.val_draws, generator=generator)
             if state.is_best(metrics["nll"]) and self.folder.path is not None:
                 save(self.model, self.folder.path / "best.safetensors")

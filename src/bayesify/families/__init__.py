@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bayesify.families.base import Family, RandomTensor, inside_functorch
+from bayesify.families.base import Family, RandomTensor
 from bayesify.families.location_scale import LocationScale, Normal
 from bayesify.families.log_location_scale import ExpGamma, LogLocationScale, LogNormal
 from bayesify.families.real import Error, Horseshoe, Laplace, LogGamma, Logistic, Radial
@@ -91,6 +91,5 @@ __all__ = [
     "ZeroMean",
     "ZeroMeanError",
     "family",
-    "inside_functorch",
     "standard_normal",
 ]

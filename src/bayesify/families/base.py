@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify import torch_internals as internals
 from bayesify.laws import Feature, Law
 
 
@@ -213,8 +212,3 @@ def positive(name: str, value: Any) -> float:
     if not 0 < value < math.inf:
         raise ValueError(f"{name}={value!r} must be positive and finite, e.g. {name}=1.0")
     return float(value)
-
-
-def inside_functorch() -> bool:
-    """Are we inside torch.func (vmap, grad), which has no rules for multi-tensor kernels?"""
-    return not torch.compiler.is_compiling() and internals.peek_interpreter_stack() is not None

@@ -9,7 +9,8 @@ from torch import Generator, Tensor
 
 from bayesify import laws
 from bayesify import torch_internals as internals
-from bayesify.families.base import Family, Start, inside_functorch, positive
+from bayesify.execution import compiling, inside_functorch
+from bayesify.families.base import Family, Start, positive
 from bayesify.kernels import normal_draws
 from bayesify.laws.noise import standard_normal
 
@@ -100,7 +101,7 @@ class Normal(LocationScale):
     @classmethod
     def noise_all(cls, qs: Sequence[Any], generator: Generator | None = None) -> list[Tensor]:
         """One kernel for all tensors."""
-        if torch.compiler.is_compiling():  # the compiler fuses noise and sum of one tensor by itself
+        if compiling():  # the compiler fuses noise and sum of one tensor by itself
             return [torch.randn_like(q.loc) for q in qs]
         return standard_normals([q.loc for q in qs], generator)
 
@@ -144,7 +145,7 @@ class _DrawAll(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, n: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         locs, log_scales, noise = tensors[:n], tensors[n : 2 * n], tensors[2 * n :]
-        if torch.compiler.is_compiling():
+        if compiling():
             weights = [
                 (_vector(m) + _vector(s).exp() * e.reshape(-1)).view(m.shape)
                 for m, s, e in zip(locs, log_scales, noise, strict=True)
@@ -159,7 +160,7 @@ class _DrawAll(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
         locs, weights = saved[: ctx.n], saved[ctx.n :]
-        if torch.compiler.is_compiling():
+        if compiling():
             by_scale = [
                 ((w.reshape(-1) - _vector(m)) * g.reshape(-1)).view(m.shape)
                 for w, m, g in zip(weights, locs, grads, strict=True)

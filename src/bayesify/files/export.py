@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.atomic import write_atomically
-from bayesify.batches import as_arguments, beside
+from bayesify.batches import beside
 from bayesify.model import BayesianModule
-from bayesify.model.modes import evaluating
+from bayesify.predict.prediction import evaluating
 from bayesify.torch_internals import pytree
+from bayesify.weights import as_arguments
 
 SUFFIXES = (".pt2", ".onnx")
 ONE_FILE = 2**30  # bytes of weights up to which an ONNX file holds them itself
@@ -24,7 +25,7 @@ class _Flat(nn.Module):
     def __init__(self, model: BayesianModule, x: Any) -> None:
         super().__init__()
         self.model = model
-        leaves, self.structure = pytree.tree_flatten(as_arguments(x, {}))
+        leaves, self.structure = pytree.tree_flatten(as_arguments(x))
         self.example = tuple(_at_least_two(leaf) for leaf in leaves if isinstance(leaf, Tensor))
         self.fixed = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves]
 
@@ -71,7 +72,7 @@ def export(model: BayesianModule, x: Any, path: str | Path) -> torch.export.Expo
     if path.suffix == ".pt2":
         write_atomically(path, lambda partial: _save_program(program, partial))
     else:
-        args, kwargs = as_arguments(x, {})
+        args, kwargs = as_arguments(x)
         _save_onnx(program, path, [*_names("x", args), *kwargs], outputs)
     return program
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from bayesify.likelihoods import Likelihood
+from bayesify.objectives import DataTerm
 from bayesify.posteriors import Posterior
 from bayesify.priors import Prior
 from bayesify.weights import Selection, select, where
@@ -22,8 +22,8 @@ class Method(ABC):
     where:     which parameters are random
     kl_weight: tempering of the KL; 1 is Bayes
 
-    Members, in this order: `needs_num_data`, `posterior`, `nll`, `optimizer`, `check_optimizer`, `select`, `fixed_to`,
-    `options`, `report_sections`.
+    Members, in this order: `needs_num_data`, `posterior`, `data_term`, `optimizer`, `check_optimizer`, `select`,
+    `fixed_to`, `options`, `report_sections`.
     """
 
     name: ClassVar[str]
@@ -44,11 +44,9 @@ class Method(ABC):
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Posterior:
         """The posterior over the selected weights of `net`."""
 
-    def nll(
-        self, likelihood: Likelihood, output: Any, target: Tensor, sample_weight: Tensor | None, values: bool
-    ) -> Tensor:
-        """The data term of the loss: mean per example, of what the network returned in one pass."""
-        return likelihood.nll(output, target, sample_weight, values=values)
+    def data_term(self) -> DataTerm | None:
+        """What takes the place of the likelihood's own `nll` in the loss, where something does."""
+        return None
 
     def default_lr(self, model: Any) -> float:
         """The learning rate where none is given."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from bayesify.likelihoods import Likelihood
 from bayesify.methods.base import Method
 from bayesify.methods.point import Point
+from bayesify.objectives import DataTerm
 from bayesify.posteriors import Members, Posterior
 from bayesify.weights import Selection
 
@@ -74,10 +74,8 @@ class DeepEnsemble(Method):
     def check_optimizer(self, optimizer: torch.optim.Optimizer, model: Any) -> None:
         self.method.check_optimizer(optimizer, model)
 
-    def nll(
-        self, likelihood: Likelihood, output: Any, target: Tensor, sample_weight: Tensor | None, values: bool
-    ) -> Tensor:
-        return self.method.nll(likelihood, output, target, sample_weight, values)
+    def data_term(self) -> DataTerm | None:
+        return self.method.data_term()
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Members:
         def make(member: nn.Module) -> Posterior:

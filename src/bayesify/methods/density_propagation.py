@@ -1,16 +1,16 @@
 """Variational density propagation (paper 3): mean and variance through every layer in one pass."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from bayesify import torch_internals as internals
 from bayesify.families.shared_normal import SHARINGS
-from bayesify.likelihoods import Likelihood
 from bayesify.methods.base import Method
-from bayesify.moments import certain, replace
 from bayesify.names import lookup
+from bayesify.objectives import DataTerm
 from bayesify.objectives.moments import LOGITS, OBJECTIVES, moments_nll
 from bayesify.posteriors import Call, Factorized
 from bayesify.priors import Prior, prior
@@ -102,21 +102,11 @@ class DensityPropagation(Method):
             posterior.observe(net, example)
         return posterior
 
-    def nll(
-        self, likelihood: Likelihood, output: Any, target: Tensor, sample_weight: Tensor | None, values: bool
-    ) -> Tensor:
+    def data_term(self) -> DataTerm:
         options: dict[str, Any] = (
             {"logits": self.logits} if self.objective == "expected" else {"var_floor": self.var_floor}
         )
-        return moments_nll(
-            likelihood,
-            replace(output, Tensor, certain),
-            target,
-            sample_weight,
-            values,
-            self.objective,
-            **options,
-        )
+        return partial(moments_nll, objective=self.objective, **options)
 
 
 def _let_compiled_code_be_cached() -> None:

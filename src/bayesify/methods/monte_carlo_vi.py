@@ -1,15 +1,16 @@
 """Monte-Carlo variational inference (paper 1)."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from bayesify.divergences import ESTIMATORS, check_method, check_num_draws, check_options
+from bayesify.divergences import ESTIMATORS, check_method, check_num_draws, check_options, kl_of
 from bayesify.families import FAMILIES, Family
-from bayesify.likelihoods import Likelihood
 from bayesify.methods.base import Method
 from bayesify.names import lookup
+from bayesify.objectives import DataTerm
 from bayesify.objectives.last_layer import last_layer_nll
 from bayesify.posteriors import SAMPLINGS, Call, Factorized
 from bayesify.priors import Prior, prior
@@ -92,9 +93,7 @@ class MonteCarloVI(Method):
             FAMILIES[self.family],
             self.prior,
             sampling=self.sampling,
-            kl_estimator=self.kl,
-            num_kl_draws=self.num_kl_draws,
-            kl_options=self.kl_options,
+            divergence=partial(kl_of, estimator=self.kl, num_draws=self.num_kl_draws, **self.kl_options),
             same_draws=self.same_draws,
             num_likelihood_draws=self.num_likelihood_draws,
             init_std=self.init_std,
@@ -104,13 +103,9 @@ class MonteCarloVI(Method):
             posterior.observe(net, example)
         return posterior
 
-    def nll(
-        self, likelihood: Likelihood, output: Any, target: Tensor, sample_weight: Tensor | None, values: bool
-    ) -> Tensor:
-        if self.num_likelihood_draws == 1:
-            return super().nll(likelihood, output, target, sample_weight, values)
+    def data_term(self) -> DataTerm | None:
         num = self.num_likelihood_draws
-        return last_layer_nll(likelihood, output, target, sample_weight, values, num_draws=num)
+        return None if num == 1 else partial(last_layer_nll, num_draws=num)
 
 
 def refusal(sampling: str, family: type[Family]) -> str:

@@ -17,7 +17,7 @@ from bayesify.priors import Prior, prior
 from bayesify.samplers import SAMPLERS, Sampler
 from bayesify.samplers.schedules import Cyclic, EvenTimes, SampleTimes
 from bayesify.weights import Selection, where
-from bayesify.weights.slots import is_sharded
+from bayesify.weights.calls import is_sharded
 from bayesify.weights.where import Where
 
 #: fields that are handed on to a sampler with a setting of that name

@@ -139,13 +139,14 @@ class VarianceNetwork(Method):
         elif self.parameterization == "additive":
             options = {"init_log_alpha": self.init_log_alpha}
         sampling = "flipout" if self.sampling == "local" and self.noise != "normal" else self.sampling
+        if self.kl != "exact":
+            options["divergence"] = partial(approximate, self.kl)
         posterior = VarianceFactorized(
             net,
             selection,
             self.family,
             self.prior,
             outputs_of if self.parameterization == "neuron" else lambda module: {},
-            None if self.kl == "exact" else approximate(self.kl),
             sampling=sampling,
             same_draws=self.same_draws,
             **options,

@@ -3,30 +3,30 @@
 import threading
 import warnings
 import weakref
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.batches import as_arguments, beside, device_of
-from bayesify.checks import can_read_values, check_finite_loss, check_whole
+from bayesify.batches import beside, device_of
+from bayesify.checks import check_whole
+from bayesify.execution import compiling
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
-from bayesify.model.modes import evaluating
 from bayesify.model.summary import Row, Summary
 from bayesify.moments import Gaussian, Moments, StandIn, of_moments
-from bayesify.names import lookup
-from bayesify.objectives import Loss, elbo
-from bayesify.posteriors import Call, Posterior, pick_member, without_guards
+from bayesify.names import unknown
+from bayesify.objectives import Loss, negative_elbo
+from bayesify.posteriors import Posterior, pick_member, without_guards
 from bayesify.predict.at_means import AtMeans
 from bayesify.predict.calibration import calibrated, quantity
-from bayesify.predict.prediction import MODES, is_loader, predict
+from bayesify.predict.prediction import MODES, evaluating, is_loader, predict
 from bayesify.predict.predictive import Predictive
-from bayesify.weights import Selection
+from bayesify.weights import Selection, as_call
+from bayesify.weights.calls import is_sharded, is_sharded_unit
 from bayesify.weights.observing.kept_tensors import copy_of
-from bayesify.weights.slots import is_sharded, is_sharded_unit
 
 MODELS: "weakref.WeakSet[BayesianModule]" = weakref.WeakSet()  # those alive: a network can be in one only
 
@@ -57,6 +57,7 @@ class BayesianModule(nn.Module):
         self.likelihood = likelihood.to(parameter.device)
         self.register_buffer("kl_weight", torch.tensor(float(method.kl_weight), device=parameter.device))
         self.method = method
+        self.data_term = method.data_term()
         self.selection = selection
         self.num_data = num_data
         self.output = output
@@ -86,11 +87,11 @@ class BayesianModule(nn.Module):
                 "the network is sharded (FSDP2) but the model around it is not, so the variational "
                 "parameters would differ between ranks: call fully_shard(model) last"
             )
-        call = Call(*as_arguments(x, kwargs), generator, for_loss=target is not None)
+        call = as_call(x, kwargs, generator, for_loss=target is not None)
         with self._locked():
             if target is None:
-                return self._run(call, pick_member(self.posterior, self.net, generator))
-            return self._loss(call, target, num_draws, sample_weight)
+                return self.posterior.run(self.net, call, pick_member(self.posterior, self.net, generator))
+            return negative_elbo(self, call, target, num_draws, sample_weight)
 
     def loss(self, x: Any, y: Tensor, num_draws: int = 1, **kwargs: Any) -> Loss:
         """−ELBO per example and its parts. Through a DDP or FSDP wrapper call `wrapper(x, target=y)`."""
@@ -115,7 +116,8 @@ class BayesianModule(nn.Module):
         generator:     makes the draws reproducible
         """
         check_whole(num_draws, "num_draws", 1)
-        lookup(dict.fromkeys(MODES), mode, "mode")
+        if mode not in MODES:
+            raise unknown(MODES, mode, "mode")
         here = None if is_loader(x) else device_of(x)
         x = x if here is None else beside(self, x)
         with self._locked(), evaluating(self), torch.no_grad():
@@ -211,31 +213,14 @@ class BayesianModule(nn.Module):
             f"say what to use with bayesify(..., output=lambda out: ...)"
         )
 
-    def _run(self, call: Call, member: int, kl_terms: list[Tensor] | None = None) -> Any:
-        return self.posterior.run(self.net, call, member, kl_terms)
-
-    def _loss(self, call: Call, target: Tensor, num_draws: int, sample_weight: Tensor | None) -> Loss:
-        if self.num_data is None and self.method.needs_num_data:
-            raise ValueError(
-                "num_data is missing: the KL is scaled by the number of training examples. "
-                "Give bayesify(..., num_data=len(train_set)) or set model.num_data"
-            )
-        check_whole(num_draws, "num_draws", 1)
-        values = can_read_values()
-        nlls: list[Tensor] = []
-        kl_terms: list[Tensor] = []
-        members = len(self.posterior.nets(self.net))
-        for member in range(members):
-            for i in range(num_draws):
-                output = self.pick(self._run(call, member, kl_terms if i == 0 else None))
-                nlls.append(self.method.nll(self.likelihood, output, target, sample_weight, values))
-        nll = nlls[0] if len(nlls) == 1 else torch.stack(nlls).mean()
-        kl = kl_terms[0] if len(kl_terms) == 1 else torch.stack(kl_terms).sum() / members
-        num_data = 1 if self.posterior.penalty else self.num_data or 1
-        loss = elbo(nll, kl, num_data, self.kl_weight)
-        if values:
-            check_finite_loss(loss, call, self)
-        return loss
+    @contextmanager
+    def uncautioned(self) -> Iterator[None]:
+        """Predictions of a model that is still in training are known not to be those of its end."""
+        before, self.cautioned = self.cautioned, True
+        try:
+            yield
+        finally:
+            self.cautioned = before
 
     def _caution(self) -> None:
         """Say once what a prediction of this model is not."""
@@ -259,7 +244,7 @@ class BayesianModule(nn.Module):
 
     def _locked(self) -> Any:
         """Swapping weights is not thread-safe; compiled code cannot hold a lock and does not swap."""
-        return nullcontext() if torch.compiler.is_compiling() else self.lock.held
+        return nullcontext() if compiling() else self.lock.held
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # a deepcopy is a model of its own
         super().__setstate__(state)

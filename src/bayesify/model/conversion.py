@@ -1,19 +1,20 @@
 """bayesify(): one line makes a network Bayesian."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from bayesify.batches import as_arguments, beside
-from bayesify.checks import check_network, check_not_negative, check_num_data
+from bayesify import torch_internals as internals
+from bayesify.batches import beside
+from bayesify.checks import check_not_negative, check_num_data
 from bayesify.likelihoods import Likelihood, check_likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import Method
 from bayesify.methods import method as make_method
 from bayesify.model.bayesian_module import MODELS, BayesianModule
-from bayesify.posteriors import Call
-from bayesify.weights import Selection
+from bayesify.weights import Selection, as_call
 
 
 def bayesify(
@@ -47,14 +48,13 @@ def bayesify(
         likelihood = make_likelihood(likelihood)
     check_not_negative(method.kl_weight, "kl_weight")
     check_likelihood(likelihood)
-    check_network(net, [model.net for model in MODELS])
+    _check_network(net, [model.net for model in MODELS])
     if num_data is not None:
         check_num_data(num_data)
-    arguments = None if example is None else as_arguments(beside(net, example), {})
-    selection = method.select(net, None if arguments is None else (*arguments, output))
+    call = None if example is None else as_call(beside(net, example))
+    selection = method.select(net, None if call is None else (call.args, call.kwargs, output))
     if not selection.random and method.needs_random:
         raise ValueError(f"where={method.where} selects no parameter of this network: {_why_none(selection)}")
-    call = None if arguments is None else Call(*arguments)
     posterior = method.posterior(net, selection, call)
     return BayesianModule(net, method, posterior, likelihood, selection, num_data, output)
 
@@ -73,3 +73,32 @@ def _why_none(selection: Selection) -> str:
     elif any("requires_grad" in reason for reason in reasons):
         reasons.append("unfreeze what shall be random with requires_grad_(True)")
     return "; ".join(reasons)
+
+
+def _check_network(net: Any, wrapped: Iterable[nn.Module]) -> None:
+    """`net` can be made Bayesian: a module, initialised, on one device, not wrapped already."""
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"net={type(net).__name__} must be an nn.Module")
+    if isinstance(net, internals.ScriptModule):
+        raise TypeError(
+            "net is a TorchScript module, whose parameters cannot be swapped: give the original module"
+        )
+    mine = {
+        m for m in net.modules() if any(True for _ in m.parameters())
+    }  # others may be shared, as nn.ReLU() is
+    for other in wrapped:
+        if net is other or not mine.isdisjoint(other.modules()):
+            raise ValueError(
+                "net (or a part of it) is already bayesified: use the model you have, or copy.deepcopy(net)"
+            )
+    for name, parameter in net.named_parameters():
+        if is_lazy(parameter):
+            raise ValueError(
+                f"parameter {name!r} is not initialised yet (a lazy module): run one batch first"
+            )
+    devices: dict[str, str] = {}
+    for name, parameter in net.named_parameters():
+        devices.setdefault(str(parameter.device), name)
+    if len(devices) > 1:
+        where = ", ".join(f"{name} on {device}" for device, name in devices.items())
+        raise ValueError(f"net is spread over several devices ({where}): move it to one with net.to(device)")

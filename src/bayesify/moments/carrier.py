@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify import torch_internals as internals
+from bayesify.execution import compiling
 from bayesify.moments.arguments import in_order, learn_order, renamed
 from bayesify.moments.custom import with_graph
 from bayesify.moments.missing import no_place, no_rule, not_covered
@@ -194,7 +195,7 @@ for _name in OPERATORS:  # torch's own ask the mode (mode.py), whatever stands o
 
 def carried(moments: Any, forms: tuple[str, ...] = ("",)) -> Carrier:
     """A carrier of `moments`; dynamo traces a plain object only."""
-    plain = torch.compiler.is_compiling() or not internals.make_wrapper_subclass
+    plain = compiling() or not internals.make_wrapper_subclass
     return Carrier(moments, forms) if plain else TensorCarrier(moments, forms)
 
 

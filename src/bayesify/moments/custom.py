@@ -14,10 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.execution import compiling
+
 
 def with_graph(mean: Tensor) -> Any:
     """A context in which a rule records its graph, also inside the forward of such a function."""
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or mean.grad_fn is None:
+    if compiling() or torch.is_grad_enabled() or mean.grad_fn is None:
         return nullcontext()
     forwards = set(_forwards(torch.autograd.Function))
     frame = sys._getframe()

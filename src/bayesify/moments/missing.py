@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from bayesify.execution import compiling
+
 
 def no_rule(func: Any, forms: tuple[str, ...]) -> str:
     """Names the operation, the module it stands in, and how to register a rule in three lines."""
@@ -59,7 +61,7 @@ def name_of(func: Any) -> str:
 
 def calling_module() -> str:
     """The innermost nn.Module on the call stack: where in the network an operation stands."""
-    if torch.compiler.is_compiling():
+    if compiling():
         return "compiled code (call the model once without compiling to see the module)"
     frame = sys._getframe()
     chain: list[nn.Module] = []

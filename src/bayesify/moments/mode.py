@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from bayesify import torch_internals as internals
+from bayesify.execution import compiling
 from bayesify.moments.carrier import Carrier, carried, first_carrier, unwrap, writes_into_first
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Gaussian, Moments, certain
@@ -33,7 +34,7 @@ class CarrierMode(TorchFunctionMode):
         if carrier is None:
             return func(*args, **kwargs)
         plain = isinstance(target, Tensor) and not isinstance(target, Carrier)
-        can = "full" not in carrier.forms and not torch.compiler.is_compiling()
+        can = "full" not in carrier.forms and not compiling()
         if plain and can and writes_into_first(func, args, kwargs):
             holder = (
                 args[0] if isinstance(args[0], Carrier) else carried(certain(args[0].clone()), carrier.forms)

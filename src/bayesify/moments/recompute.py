@@ -8,16 +8,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bayesify import torch_internals as internals
+from bayesify.execution import transformed
 
 
 def plain() -> bool:
     """Is nothing to be saved by recomputing: no graph, or code that is compiled or inside torch.func?"""
-    return (
-        torch.compiler.is_compiling()
-        or not torch.is_grad_enabled()
-        or internals.peek_interpreter_stack() is not None
-    )
+    return not torch.is_grad_enabled() or transformed()
 
 
 def forgetting(*pairs: tuple[Tensor, Callable[[], Tensor]]) -> Any:

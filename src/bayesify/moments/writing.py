@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.execution import compiling
+
 #: operations that may return a view -> whether they return nothing else
 VIEWS: dict[Any, bool] = {}
 RESHAPES: dict[
@@ -86,7 +88,7 @@ def _is_view(func: Any, args: tuple[Any, ...], result: Tensor, x: Tensor) -> boo
     """Does func(x, *args) show numbers of `x`? In traced code, where memory has no address, `func` alone decides."""
     if VIEWS[func]:
         return func is not Tensor.__getitem__ or _only_cuts(args[0])
-    return not torch.compiler.is_compiling() and (result is x or _share_memory(result, x))
+    return not compiling() and (result is x or _share_memory(result, x))
 
 
 def _share_memory(a: Tensor, b: Tensor) -> bool:

@@ -1,6 +1,6 @@
 """What is minimised, and nothing about how the network was evaluated."""
 
-from bayesify.objectives.elbo import Loss, elbo
+from bayesify.objectives.elbo import DataTerm, Loss, elbo, negative_elbo, nll_of
 from bayesify.objectives.warmup import KLWarmup
 
-__all__ = ["KLWarmup", "Loss", "elbo"]
+__all__ = ["DataTerm", "KLWarmup", "Loss", "elbo", "negative_elbo", "nll_of"]

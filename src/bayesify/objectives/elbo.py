@@ -1,8 +1,19 @@
-"""The negative ELBO per example. All scaling by the size of the data set lives here."""
+"""The negative ELBO per example: the loop over members and draws, and all scaling by the size of the data set."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+
+from bayesify.checks import check_whole
+from bayesify.execution import can_read_values
+from bayesify.objectives.not_finite import not_finite
+from bayesify.weights import Call
+
+#: (likelihood, output, target, sample_weight, values) -> mean negative log-likelihood per example
+DataTerm = Callable[..., Tensor]
 
 
 class Loss(NamedTuple):
@@ -16,6 +27,42 @@ class Loss(NamedTuple):
     total: Tensor
 
 
-def elbo(nll: Tensor, kl: Tensor, num_data: int, kl_weight: Any = 1.0) -> Loss:
-    """−ELBO / N = mean_i −log p(y_i | x_i, w) + kl_weight · KL(q ‖ p) / N, with N = num_data."""
-    return Loss(nll, kl, nll + kl_weight * kl / num_data)
+def elbo(nll: Tensor, kl: Tensor, num_data: int, kl_weight: Any = 1.0, penalty: bool = False) -> Loss:
+    """−ELBO / N = mean_i −log p(y_i | x_i, w) + kl_weight · KL(q ‖ p) / N, with N = num_data.
+
+    penalty: `kl` is a term of the mean loss already, and is not divided by N
+    """
+    return Loss(nll, kl, nll + kl_weight * kl / (1 if penalty else num_data))
+
+
+def nll_of(model: Any) -> Callable[..., Tensor]:
+    """(output, target, sample_weight, values) -> mean negative log-likelihood per example of one pass."""
+    return model.likelihood.nll if model.data_term is None else partial(model.data_term, model.likelihood)
+
+
+def negative_elbo(
+    model: Any, call: Call, target: Tensor, num_draws: int = 1, sample_weight: Tensor | None = None
+) -> Loss:
+    """−ELBO / N of a model on one batch: nll is the mean over members and `num_draws` passes of each, kl that over
+    members."""
+    if model.num_data is None and model.method.needs_num_data:
+        raise ValueError(
+            "num_data is missing: the KL is scaled by the number of training examples. "
+            "Give bayesify(..., num_data=len(train_set)) or set model.num_data"
+        )
+    check_whole(num_draws, "num_draws", 1)
+    values = can_read_values()
+    posterior = model.posterior
+    nlls: list[Tensor] = []
+    kl_terms: list[Tensor] = []
+    members = len(posterior.nets(model.net))
+    for member in range(members):
+        for i in range(num_draws):
+            output = model.pick(posterior.run(model.net, call, member, kl_terms if i == 0 else None))
+            nlls.append(nll_of(model)(output, target, sample_weight, values))
+    nll = nlls[0] if len(nlls) == 1 else torch.stack(nlls).mean()
+    kl = kl_terms[0] if len(kl_terms) == 1 else torch.stack(kl_terms).sum() / members
+    loss = elbo(nll, kl, model.num_data or 1, model.kl_weight, posterior.penalty)
+    if values and not torch.isfinite(loss.total.detach()).item():
+        raise not_finite(loss, call, model)
+    return loss

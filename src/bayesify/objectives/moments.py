@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.shapes import weighted_nll
+from bayesify.moments import certain, replace
 from bayesify.names import lookup
 
 LOGITS = ("bound", "second_order", "mean")
@@ -29,7 +30,9 @@ def moments_nll(
     objective: str = "expected",
     **options: Any,
 ) -> Tensor:
-    """Mean negative `objective` per example; `output` holds moments, or a tuple of them (two heads)."""
+    """Mean negative `objective` per example; `output` holds moments, or a tuple of them (two heads); what is not
+    random has no variance."""
+    output = replace(output, Tensor, certain)
     output = tuple(output) if type(output) in (tuple, list) else output
     mean = tuple(head.mean for head in output) if type(output) is tuple else output.mean
     target = likelihood.check(mean, target, values)

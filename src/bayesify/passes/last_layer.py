@@ -13,8 +13,8 @@ from bayesify.moments import METADATA, StandIn, replace
 from bayesify.moments.carrier import spelled
 from bayesify.moments.missing import calling_module, name_of
 from bayesify.passes.local import LOCAL_KINDS, LocalWeight, output_law
+from bayesify.weights.calls import Slots
 from bayesify.weights.observing.watch import layer_of
-from bayesify.weights.slots import Slots
 from bayesify.weights.where import kind_of
 
 MOVES = frozenset(

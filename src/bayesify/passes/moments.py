@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from bayesify import torch_internals as internals
+from bayesify.execution import compiling
 from bayesify.families import Family
 from bayesify.moments import Carrier, CarrierMode, Gaussian, Moments, carried, unwrap
 from bayesify.moments.rules.covariance import independent
 from bayesify.moments.scripted import scripts_inlined
 from bayesify.torch_internals import pytree
-from bayesify.weights.slots import Slots, call_with
+from bayesify.weights.calls import Call, CheckpointGuard, Slots, Values, call_with
 
 FIRST_ORDER = ("",)  # forms of the rules: first order everywhere
 
@@ -33,28 +34,28 @@ def _carried(moments: Moments, forms: tuple[str, ...]) -> Carrier:
 def call_with_moments(
     net: nn.Module,
     slots: Slots,
-    values: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    values: Values,
+    call: Call,
+    guard: CheckpointGuard | None = None,
     forms: tuple[str, ...] = FIRST_ORDER,
 ) -> Any:
-    """`net(*args)` with moments; a `Moments` in an argument carries variance of its own (sensor noise)."""
+    """The call with moments; a `Moments` in an argument carries variance of its own (sensor noise)."""
 
     def wrapped(value: Any) -> Any:
         if not isinstance(value, Moments):
             return value
         return carried(independent(value), forms) if "full" in forms else _carried(value, forms)
 
-    args = pytree.tree_map(wrapped, args, is_leaf=_is_moments)
-    kwargs = pytree.tree_map(wrapped, dict(kwargs), is_leaf=_is_moments)
+    args = pytree.tree_map(wrapped, call.args, is_leaf=_is_moments)
+    call = call._replace(args=args, kwargs=pytree.tree_map(wrapped, dict(call.kwargs), is_leaf=_is_moments))
     if "cross" not in forms or torch.is_grad_enabled():
-        return _called(net, slots, values, args, kwargs)
+        return _called(net, slots, values, call, guard)
     with torch.enable_grad():  # the cross term of residual sums takes derivatives
-        output = _called(net, slots, values, args, kwargs)
+        output = _called(net, slots, values, call, guard)
     return pytree.tree_map(Tensor.detach, output)
 
 
-def _called(net: nn.Module, slots: Slots, values: Any, args: Any, kwargs: Any) -> Any:
+def _called(net: nn.Module, slots: Slots, values: Values, call: Call, guard: CheckpointGuard | None) -> Any:
     def outside(names: list[str]) -> Any:
         with (
             internals.DisableTorchFunction()
@@ -62,8 +63,8 @@ def _called(net: nn.Module, slots: Slots, values: Any, args: Any, kwargs: Any) -
             return values(names)
 
     mode = CarrierMode()
-    with nullcontext() if torch.compiler.is_compiling() else scripts_inlined(), mode:
-        output = call_with(net, slots, outside, args, kwargs)
+    with nullcontext() if compiling() else scripts_inlined(), mode:
+        output = call_with(net, slots, outside, call, guard)
     mode.leave()
     return _unwrapped(mode, output)
 

@@ -8,6 +8,7 @@ unfolded input. Where draws share the kernel, Inductor runs it on a GPU in chann
 applied with the channels at the end.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -33,6 +34,13 @@ class Stacked(TorchFunctionMode):
         super().__init__()
         self.convolutions_as_products = convolutions_as_products
         self.channels_last = channels_last
+
+    @classmethod
+    def of(cls, weights: Mapping[str, Tensor], compiled: bool) -> "Stacked":
+        """For draws (n, *shape) of these weights: on a GPU, kernels of their own as matrix products."""
+        cuda = any(w.is_cuda for w in weights.values())
+        own_kernels = any(w.dim() == 5 for w in weights.values())
+        return cls(cuda and own_kernels, cuda and not own_kernels and compiled)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -1,13 +1,13 @@
 """Posteriors over the weights of a network."""
 
-from bayesify.posteriors.base import Call, Posterior, pick_member
+from bayesify.posteriors.base import Posterior, pick_member
 from bayesify.posteriors.chain.chain import Chain
 from bayesify.posteriors.factorized import SAMPLINGS, Factorized
 from bayesify.posteriors.members import Members
 from bayesify.posteriors.patched.assignments import ASSIGNMENTS, Assignment
 from bayesify.posteriors.patched.components import Components
 from bayesify.posteriors.point import PointMass
-from bayesify.weights.observing.checkpoint_guard import without_guards
+from bayesify.weights.calls import Call, without_guards
 
 __all__ = [
     "ASSIGNMENTS",

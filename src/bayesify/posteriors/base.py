@@ -8,17 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-
-class Call(NamedTuple):
-    """One evaluation of a network: its arguments and how to draw.
-
-    for_loss: the output goes to the method's `nll`, so it may be anything that this understands
-    """
-
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    generator: Generator | None = None
-    for_loss: bool = False
+from bayesify.weights import Call
 
 
 class Idle(NamedTuple):

@@ -9,7 +9,9 @@ from torch import Generator, Tensor, nn
 
 from bayesify import torch_internals as internals
 from bayesify.divergences.components import weighted_squares
-from bayesify.posteriors.base import Call, Posterior
+from bayesify.execution import compiling
+from bayesify.posteriors.base import Posterior
+from bayesify.weights import Call
 
 SEED = "dropout seed"  # not a weight: the seed of one draw's masks
 
@@ -45,7 +47,7 @@ class KeptDropout(Posterior):
         try:
             for module in resting:
                 module.training = True
-            if SEED not in weights or torch.compiler.is_compiling():
+            if SEED not in weights or compiling():
                 return net(*call.args, **call.kwargs)
             devices = {p.device for p in net.parameters() if p.is_cuda}
             with torch.random.fork_rng(list(devices)):

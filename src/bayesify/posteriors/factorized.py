@@ -1,33 +1,34 @@
 """Independent random tensors, one family for all: the posterior of variational methods."""
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.divergences import check_pair, kl_all
+from bayesify.divergences import KL, kl_of
+from bayesify.execution import compiling
 from bayesify.families import Family, RandomTensor
 from bayesify.families.location_scale import LOG_STD_OF_NOTHING
 from bayesify.moments import Moments, replace
 from bayesify.passes.last_layer import last_layer, last_output, refusal
 from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, random_weights
 from bayesify.passes.moments import FIRST_ORDER, call_with_moments, carriers
-from bayesify.posteriors.base import Call, Idle, Posterior
+from bayesify.posteriors.base import Idle, Posterior
 from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.priors import Prior
-from bayesify.weights import Selection, Watch, call_with
-from bayesify.weights.observing.caches import nothing_kept
-from bayesify.weights.observing.checkpoint_guard import REFUSAL, CheckpointGuard
+from bayesify.weights import Call, Selection, Slot, Watch, call_with
+from bayesify.weights.calls import REFUSAL, CheckpointGuard, caches_restored, is_sharded
+from bayesify.weights.dotted_names import put
 from bayesify.weights.observing.kept_tensors import remembered
 from bayesify.weights.observing.outside_references import stray_refusal
 from bayesify.weights.observing.watch import memory
-from bayesify.weights.slots import is_sharded
 from bayesify.weights.where import kind_of
 
 SAMPLINGS = ("draw", "local", "flipout", "moments")
+ONE_DRAW = partial(kl_of, num_draws=1)  # where the pair has no closed form
 
 
 class Factorized(Posterior):
@@ -36,6 +37,8 @@ class Factorized(Posterior):
     The centre of q_j is the network's own parameter; everything else of q_j is a parameter here, under
     `q.<name of the parameter>`. `sampling` names the pass that evaluates the network; for a loss the last layer has
     `num_likelihood_draws` draws in it.
+
+    divergence: (a q_j, its prior) -> the KL of all tensors like it, decided once
     """
 
     def __init__(
@@ -45,9 +48,7 @@ class Factorized(Posterior):
         family: type[Family],
         prior: Prior,
         sampling: str = "draw",
-        kl_estimator: str = "auto",
-        num_kl_draws: int = 1,
-        kl_options: Mapping[str, Any] | None = None,
+        divergence: Callable[[Family, Prior], KL] = ONE_DRAW,
         same_draws: bool = False,
         num_likelihood_draws: int = 1,
         forms: tuple[str, ...] = FIRST_ORDER,
@@ -57,16 +58,12 @@ class Factorized(Posterior):
         self.family = family
         self.prior = prior
         self.sampling = sampling
-        self.kl_estimator = kl_estimator
-        self.num_kl_draws = num_kl_draws
-        self.kl_options = {} if kl_options is None else dict(kl_options)
         self.same_draws = same_draws
         self.num_likelihood_draws = num_likelihood_draws
         self.forms = forms
         self.slots = selection.slots
         self.q = nn.Module()
-        for name, slots in self.slots.items():
-            _put(self.q, name, RandomTensor(family, slots[0].get(), own_centre=False, **family_options))
+        self.leaves = {name: self._leaf(name, **family_options) for name in self.slots}
         self.local = frozenset(
             w.name
             for w in selection.random
@@ -80,7 +77,9 @@ class Factorized(Posterior):
             frozenset()
         )  # modes (train, eval) in which a call with draws was watched
         self.observing = False
-        self.priors = _by_prior(prior, self.distributions(list(self.slots)), kl_estimator)
+        distributions = self.distributions(list(self.slots))
+        self.priors = {name: prior.at(name, q.mean) for name, q in distributions.items()}
+        self.kls = [(names, divergence(distributions[names[0]], p)) for p, names in _equal(self.priors)]
         self.guard = CheckpointGuard()
         self.guard.watch(net, list(self.slots))
 
@@ -94,7 +93,7 @@ class Factorized(Posterior):
                 kl_terms.append(self._kl(distributions))
             return self._values(distributions, samples, call.generator)
 
-        eager = not torch.compiler.is_compiling()
+        eager = not compiling()
         many = call.for_loss and self.num_likelihood_draws > 1
         if eager and (self.sampling != "draw" or many) and not self.watched and not is_sharded(net):
             self.observe(net, call)
@@ -104,7 +103,7 @@ class Factorized(Posterior):
         retry = eager and bool(samples)
         buffers = _clones(net.buffers()) if retry and net.training else []
         try:
-            return self._guarded(function, net, values, call)
+            return self._called(function, net, values, call)
         except UsedAgain as again:
             if not retry:
                 raise
@@ -119,7 +118,7 @@ class Factorized(Posterior):
         return {name: q.rsample(n, generator) for name, q in self.distributions(list(self.slots)).items()}
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
-        return self._guarded(call_with, net, lambda names: {name: weights[name] for name in names}, call)
+        return self._called(call_with, net, lambda names: {name: weights[name] for name in names}, call)
 
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
         return {name: q.mean for name, q in self.distributions(list(self.slots)).items()}
@@ -129,7 +128,7 @@ class Factorized(Posterior):
 
     def idle_entries(self) -> list[Idle]:
         """The log std of pruned weights."""
-        leaves = (_get(self.q, name)._parameters.get("log_scale") for name in self.slots)
+        leaves = (self.random_tensor(name)._parameters.get("log_scale") for name in self.slots)
         found = [(log_std, log_std == LOG_STD_OF_NOTHING) for log_std in leaves if log_std is not None]
         return [Idle(log_std, gone, LOG_STD_OF_NOTHING) for log_std, gone in found]
 
@@ -154,7 +153,15 @@ class Factorized(Posterior):
 
     def distributions(self, names: list[str]) -> dict[str, Family]:
         """q_j around the network's present parameters."""
-        return {name: _get(self.q, name).at(self._centre(name)) for name in names}
+        return {name: self.leaves[name].get().at(self._centre(name)) for name in names}
+
+    def random_tensor(self, name: str) -> RandomTensor:
+        """What belongs to q of one weight beside its centre."""
+        return self.leaves[name].get()
+
+    def _leaf(self, name: str, **options: Any) -> Slot:
+        centre = self.slots[name][0].get()
+        return put(self.q, name, RandomTensor(self.family, centre, own_centre=False, **options))
 
     def _centre(self, name: str) -> Tensor:
         centre = self.slots[name][0].get()
@@ -169,8 +176,8 @@ class Factorized(Posterior):
         put_back = remembered(net)
         devices = list({t.device for t in tracked.values() if t.is_cuda})
         watch = Watch(tracked, boundary=__file__)
-        kept = nothing_kept(self.slots.values())
-        with warnings.catch_warnings(), torch.random.fork_rng(devices), torch.no_grad(), watch, kept:
+        caches = caches_restored(self.slots.values())
+        with warnings.catch_warnings(), torch.random.fork_rng(devices), torch.no_grad(), watch, caches:
             warnings.simplefilter("ignore")  # the real call will warn
             net(*replace(call.args, Moments, _mean), **replace(dict(call.kwargs), Moments, _mean))
         put_back()
@@ -189,7 +196,7 @@ class Factorized(Posterior):
         self.observing = True
         try:
             with watch:
-                output = function(net, self.slots, remember, call.args, call.kwargs)
+                output = function(net, self.slots, remember, call, self.guard)
         finally:
             self.observing = False
         if watch.strays:
@@ -228,34 +235,24 @@ class Factorized(Posterior):
 
     def _kl(self, distributions: Mapping[str, Family]) -> Tensor:
         parts = []
-        for prior, names in self.priors:
+        for names, kl in self.kls:
             present = [distributions[name] for name in names if name in distributions]
             if present:
-                parts.append(kl_all(present, prior, self.kl_estimator, self.num_kl_draws, **self.kl_options))
+                parts.append(kl(present))
         return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
-    def _guarded(self, function: Any, net: nn.Module, values: Any, call: Call) -> Any:
-        if torch.compiler.is_compiling():
-            return function(net, self.slots, values, call.args, call.kwargs)
-        self.guard.active = True
-        try:
-            if net.training not in self.verified and not is_sharded(net):
-                return self._verified_run(function, net, values, call)
-            return function(net, self.slots, values, call.args, call.kwargs)
-        finally:
-            self.guard.active = False
+    def _called(self, function: Any, net: nn.Module, values: Any, call: Call) -> Any:
+        if not compiling() and net.training not in self.verified and not is_sharded(net):
+            return self._verified_run(function, net, values, call)
+        return function(net, self.slots, values, call, self.guard)
 
 
-def _by_prior(
-    prior: Prior, distributions: Mapping[str, Family], estimator: str
-) -> list[tuple[Prior, list[str]]]:
-    """The tensors that have equal priors, together; a pair without a KL raises."""
+def _equal(priors: Mapping[str, Prior]) -> Iterable[tuple[Prior, list[str]]]:
+    """The tensors that have equal priors."""
     groups: dict[Prior, list[str]] = {}
-    for name, q in distributions.items():
-        groups.setdefault(prior.at(name, q.mean), []).append(name)
-    for p, names in groups.items():
-        check_pair(distributions[names[0]], p, estimator)
-    return list(groups.items())
+    for name, prior in priors.items():
+        groups.setdefault(prior, []).append(name)
+    return groups.items()
 
 
 def _clones(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -264,18 +261,3 @@ def _clones(tensors: Iterable[Tensor]) -> list[Tensor]:
 
 def _mean(moments: Moments) -> Tensor:
     return moments.mean
-
-
-def _put(root: nn.Module, name: str, leaf: nn.Module) -> None:
-    *path, last = name.split(".")
-    for part in path:
-        if part not in root._modules:
-            root.add_module(part, nn.Module())
-        root = root._modules[part]  # type: ignore[assignment]
-    root.add_module(last, leaf)
-
-
-def _get(root: nn.Module, name: str) -> RandomTensor:
-    for part in name.split("."):
-        root = root._modules[part]  # type: ignore[assignment]
-    return root  # type: ignore[return-value]

@@ -10,8 +10,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.checks import NonFiniteError
-from bayesify.posteriors.base import Call, Idle, Posterior
-from bayesify.weights import find_slots
+from bayesify.posteriors.base import Idle, Posterior
+from bayesify.weights import Call, find_slots
 from bayesify.weights.observing.kept_tensors import copy_of
 from bayesify.weights.observing.outside_references import RefuseStrays, held_elsewhere
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.posteriors.base import Call, Posterior
+from bayesify.posteriors.base import Posterior
 from bayesify.posteriors.chain.energy import Energy
 from bayesify.priors import Prior
-from bayesify.weights import Selection
+from bayesify.weights import Call, Selection
 
 
 class PointMass(Posterior):

@@ -4,13 +4,15 @@ import torch
 from torch import Generator
 from torch import distributed as dist
 
+from bayesify.execution import compiling
+
 
 def shared_generator(device: torch.device) -> Generator:
     """A generator in the same state on every rank: rank 0 picks a seed from its own random state.
 
     Nothing is kept between calls, so a run that restores its random state resumes exactly.
     """
-    if torch.compiler.is_compiling():
+    if compiling():
         raise RuntimeError(
             "same_draws=True needs a generator, which compiled code cannot use: run it eagerly"
         )

@@ -6,21 +6,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesify.families import Family, RandomTensor
+from bayesify.families import Family
 from bayesify.posteriors.base import Idle
-from bayesify.posteriors.factorized import Factorized, _get, _put
+from bayesify.posteriors.factorized import Factorized
 from bayesify.priors import Prior
 from bayesify.weights import Selection
 
 GATES = ("noise_gate", "mean_gate")  # of families/variance.py
-Divergence = Callable[[list[Any], Any], Tensor]
 
 
 class VarianceFactorized(Factorized):
     """q(w) = Π_j q_j(w_j). Predictions average over local passes, as training does.
 
     options_of:  options of the family that depend on the layer of a weight
-    divergence:  Σ_j KL(q_j ‖ p) of many tensors in place of the exact one
     """
 
     def __init__(
@@ -30,22 +28,19 @@ class VarianceFactorized(Factorized):
         family: type[Family],
         prior: Prior,
         options_of: Callable[[nn.Module], Mapping[str, Any]],
-        divergence: Divergence | None = None,
         **options: Any,
     ) -> None:
         super().__init__(net, selection, family, prior, **options)
-        self.divergence = divergence
         self.predicts_by_pass = self.sampling == "local"
-        own = {key: value for key, value in options.items() if key not in ("sampling", "same_draws")}
+        own = {
+            key: value
+            for key, value in options.items()
+            if key not in ("sampling", "same_draws", "divergence")
+        }
         for name, slots in self.slots.items():
             special = options_of(slots[0].module)
             if special:
-                leaf = RandomTensor(family, slots[0].get(), own_centre=False, **{**own, **special})
-                _put(self.q, name, leaf)
-
-    def random_tensor(self, name: str) -> RandomTensor:
-        """What belongs to q of one weight beside its centre."""
-        return _get(self.q, name)
+                self.leaves[name] = self._leaf(name, **{**own, **special})
 
     def idle_entries(self) -> list[Idle]:
         found = super().idle_entries()
@@ -72,13 +67,3 @@ class VarianceFactorized(Factorized):
 
     def _shape(self, name: str) -> torch.Size:
         return self.slots[name][0].get().shape
-
-    def _kl(self, distributions: Mapping[str, Family]) -> Tensor:
-        if self.divergence is None:
-            return super()._kl(distributions)
-        parts = []
-        for prior, names in self.priors:
-            present = [distributions[name] for name in names if name in distributions]
-            if present:
-                parts.append(self.divergence(present, prior))
-        return torch.stack(parts).sum()

@@ -34,6 +34,11 @@ def statistics(likelihood: Likelihood, outputs: Any, keep_samples: bool = False)
     return Statistics(len(value), mean, squares, noise.mean(0), likelihood.votes(value), kept, held)
 
 
+def one_more(output: Any) -> Any:
+    """(batch, ...) -> (1, batch, ...)."""
+    return pytree.tree_map(lambda t: t[None], output)
+
+
 class Accumulator:
     """Streams over draws: memory does not grow with their number unless they are kept.
 

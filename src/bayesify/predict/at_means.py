@@ -6,11 +6,10 @@ from typing import Any
 import torch
 from torch import Generator, nn
 
-from bayesify.batches import as_arguments
-from bayesify.posteriors import Call
-from bayesify.predict.accumulation import Accumulator
-from bayesify.predict.prediction import is_loader, one_more, over_loader
+from bayesify.predict.accumulation import Accumulator, one_more
+from bayesify.predict.prediction import is_loader, over_loader
 from bayesify.predict.predictive import Predictive
+from bayesify.weights import as_call
 
 
 class AtMeans:
@@ -46,7 +45,7 @@ class AtMeans:
             )
         if is_loader(x):
             return over_loader(self, x, lambda inputs: self.predict(inputs, keep_samples=keep_samples))
-        call = Call(*as_arguments(x, {}))
+        call = as_call(x)
         accumulator = Accumulator(self.likelihood, keep_samples)
         with torch.no_grad():
             for net in self.nets:

@@ -1,26 +1,28 @@
 """Averaging a network's output over draws."""
 
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
-from bayesify.batches import as_arguments, inputs_for
+from bayesify import torch_internals as internals
+from bayesify.batches import inputs_for
 from bayesify.moments import Moments, certain, holds, replace
 from bayesify.passes.stacked import Stacked
 from bayesify.posteriors import Call
-from bayesify.predict.accumulation import Accumulator, statistics
+from bayesify.predict.accumulation import Accumulator, one_more
+from bayesify.predict.compiled import compiled, copied
 from bayesify.predict.output_draws import draws_of
 from bayesify.predict.predictive import Predictive, concatenate
 from bayesify.torch_internals import pytree
+from bayesify.weights import as_call
+from bayesify.weights.calls import is_sharded_unit
 from bayesify.weights.observing.kept_tensors import NothingBatched
 from bayesify.weights.prefix import Prefix
-from bayesify.weights.slots import is_sharded_unit
 
 MODES = ("deterministic", "stochastic", "ensemble")  # of `model.predict`
 VMAP_NUMBERS = 2**28  # at most this many weights of stacked draws at once
@@ -69,13 +71,13 @@ def _predict(
     batched: bool | None,
     compile: bool,
 ) -> Predictive:
-    call = Call(*as_arguments(x, {}), generator)
+    call = as_call(x, generator=generator)
     accumulator = Accumulator(model.likelihood, keep_samples)
     members, each = shares(model, num_draws)
     for member in range(members):
         if compile and _is_one_graph(model, call, each, batched):
-            result = _compiled(model, member, each, keep_samples)(call.args, dict(call.kwargs), None)
-            accumulator.merge(pytree.tree_map(_copied, result))
+            result = compiled(model, member, each, keep_samples)(call.args, dict(call.kwargs), None)
+            accumulator.merge(pytree.tree_map(copied, result))
             continue
         for chunk in joined(outputs(model, call, member, each, batched, compile)):
             accumulator.add(chunk)
@@ -158,8 +160,8 @@ def outputs(
     if compile:
         made = ((min(chunk, num_draws - start), None) for start in range(0, num_draws, chunk))
         for n, weights in posterior.stream(member, num_draws, chunk) if posterior.stored else made:
-            result = _compiled(model, member, n)(call.args, dict(call.kwargs), weights)
-            yield pytree.tree_map(_copied, result)
+            result = compiled(model, member, n)(call.args, dict(call.kwargs), weights)
+            yield pytree.tree_map(copied, result)
         return
     with Prefix(posterior.nets(net)[member], [w.name for w in model.selection.random]) as prefix:
         for n, weights in _without_graph(posterior.stream(member, num_draws, chunk, call.generator)):
@@ -184,11 +186,6 @@ def _without_graph(draws: Iterator[Any]) -> Iterator[Any]:
         yield drawn
 
 
-def one_more(output: Any) -> Any:
-    """(batch, ...) -> (1, batch, ...)."""
-    return pytree.tree_map(lambda t: t[None], output)
-
-
 def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) -> Any:
     """All draws of `weights` at once; None where the network has an operation that vmap cannot batch."""
     if model.posterior.vmap_refusal:
@@ -199,7 +196,7 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
 
     kept = NothingBatched(model.posterior.nets(model.net)[member])
     try:
-        with warnings.catch_warnings(), _stacking(weights), kept:
+        with warnings.catch_warnings(), Stacked.of(weights, compiled=False), kept:
             warnings.filterwarnings("ignore", "There is a performance drop")  # an op that vmap loops over
             result = torch.func.vmap(one, randomness="different")(weights)
     except torch.OutOfMemoryError:
@@ -211,13 +208,6 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
         model.posterior.vmap_refusal = f"the network keeps an activation in its attribute {kept.found!r}"
         return None
     return result
-
-
-def _stacking(weights: dict[str, Tensor]) -> Stacked:
-    """How draws (n, *shape) run at once: on a GPU, kernels of their own as matrix products."""
-    cuda = any(w.is_cuda for w in weights.values())
-    own_kernels = any(w.dim() == 5 for w in weights.values())
-    return Stacked(cuda and own_kernels, cuda and not own_kernels and torch.compiler.is_compiling())
 
 
 def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None, compiled: bool = False) -> int:
@@ -245,13 +235,6 @@ def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None, compile
     return fit if small else 1
 
 
-# -- compiled prediction --------------------------------------------------------------------------------
-
-_COMPILED: "weakref.WeakKeyDictionary[Any, dict[tuple[int, int, bool | None], Any]]" = (
-    weakref.WeakKeyDictionary()
-)
-
-
 def _is_one_graph(model: Any, call: Call, num_draws: int, batched: bool | None) -> bool:
     """Do all draws of a member run at once, made by the compiled code itself?"""
     posterior = model.posterior
@@ -260,38 +243,36 @@ def _is_one_graph(model: Any, call: Call, num_draws: int, batched: bool | None) 
     return not is_sharded_unit(model) and _chunk(model, call, num_draws, batched, True) == num_draws
 
 
-def _compiled(model: Any, member: int, n: int, keep_samples: bool | None = None) -> Any:
-    """`at_once`, compiled; once for every model."""
-    functions = _COMPILED.setdefault(model, {})
-    key = (member, n, keep_samples)
-    if key not in functions:
-        mode = "reduce-overhead" if next(model.parameters()).is_cuda else None
-        functions[key] = torch.compile(at_once(model, member, n, keep_samples), mode=mode, dynamic=False)
-    return functions[key]
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode, and every module's own mode again afterwards."""
+    training = _training(model)
+    if any(type(module).train is not nn.Module.train for module in training):
+        model.eval()
+    else:
+        _set_training(training, False)
+    try:
+        yield
+    finally:
+        _set_training(training, True)
 
 
-def at_once(model: Any, member: int, n: int, keep_samples: bool | None = None) -> Callable[..., Any]:
-    """A function of (args, kwargs, weights): the outputs of `n` draws, (n, ...), fresh ones where weights is None;
-    with `keep_samples` given, their statistics."""
+def _training(module: nn.Module) -> list[nn.Module]:
+    """The modules inside that are in training mode. Called in every prediction: `Module.modules`, `Module.eval` and
+    setting attributes would take as long as a whole prediction of a small network."""
+    seen: dict[nn.Module, None] = {}
+    waiting = [module]
+    while waiting:
+        module = waiting.pop()
+        if module not in seen:
+            seen[module] = None
+            waiting += [child for child in module._modules.values() if child is not None]
+    return [module for module in seen if module.training]
 
-    def run(args: Any, kwargs: Any, weights: dict[str, Tensor] | None) -> Any:
-        posterior, net = model.posterior, model.net
-        if weights is None:
-            weights = posterior.draw(member, n)
 
-        def one(draw: dict[str, Tensor]) -> Any:
-            return model.pick(posterior.run_draw(net, Call(args, kwargs), draw, member))
-
-        if n == 1:
-            result = one_more(one({k: v[0] for k, v in weights.items()}))
+def _set_training(modules: list[nn.Module], mode: bool) -> None:
+    for module in modules:
+        if isinstance(module, internals.ScriptModule):
+            module.training = mode  # compiled code keeps its own attributes
         else:
-            with _stacking(weights):
-                result = torch.func.vmap(one)(weights)
-        return result if keep_samples is None else statistics(model.likelihood, result, keep_samples)
-
-    return run
-
-
-def _copied(value: Any) -> Any:
-    """A CUDA graph writes its next result to the same place."""
-    return value.clone() if isinstance(value, Tensor) else value
+            vars(module)["training"] = mode

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor
 
+from bayesify.execution import capturing
 from bayesify.samplers.bucket import Bucket, Piece, same_kind
 from bayesify.samplers.resumable import Resumable
 
@@ -216,11 +217,6 @@ def check_number(name: str, value: Any, above: bool = False) -> None:
         raise TypeError(f"{name}={value!r} must be a number")
     if not 0 <= float(value) < math.inf or (above and value == 0):
         raise ValueError(f"{name}={value!r} must {'be positive' if above else 'not be negative'}, and finite")
-
-
-def capturing() -> bool:
-    """Is a CUDA graph being recorded?"""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def apart(seed: int) -> int:

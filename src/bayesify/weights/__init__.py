@@ -1,8 +1,21 @@
 """Which parameters are random, and how random weights get into an unmodified network."""
 
 from bayesify.weights import where
+from bayesify.weights.calls import Call, Slot, as_arguments, as_call, call_with
 from bayesify.weights.observing.watch import Watch
 from bayesify.weights.selection import Selection, Weight, select
-from bayesify.weights.slots import Slot, call_with, find_slots
+from bayesify.weights.slots import find_slots
 
-__all__ = ["Selection", "Slot", "Watch", "Weight", "call_with", "find_slots", "select", "where"]
+__all__ = [
+    "Call",
+    "Selection",
+    "Slot",
+    "Watch",
+    "Weight",
+    "as_arguments",
+    "as_call",
+    "call_with",
+    "find_slots",
+    "select",
+    "where",
+]

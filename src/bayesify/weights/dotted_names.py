@@ -1,38 +1,22 @@
-"""Parameters and buffers under the dotted names of another network: `root.bn1.weight` for `bn1.weight`."""
-
-from typing import Any
+"""Parameters, buffers and modules under the dotted names of another network: `root.bn1.weight` for `bn1.weight`."""
 
 from torch import Tensor, nn
 
-
-def put_parameter(root: nn.Module, name: str, parameter: nn.Parameter) -> None:
-    path, last = _leaf(root, name)
-    path.register_parameter(last, parameter)
+from bayesify.weights.calls import Slot
 
 
-def put_buffer(root: nn.Module, name: str, buffer: Tensor) -> None:
-    path, last = _leaf(root, name)
-    path.register_buffer(last, buffer)
-
-
-def get_parameter(root: nn.Module, name: str) -> Tensor:
-    return _walk(root, name)._parameters[name.rpartition(".")[2]]
-
-
-def get_buffer(root: nn.Module, name: str) -> Tensor:
-    return _walk(root, name)._buffers[name.rpartition(".")[2]]
-
-
-def _leaf(root: nn.Module, name: str) -> tuple[nn.Module, str]:
+def put(root: nn.Module, name: str, value: nn.Parameter | nn.Module | Tensor) -> Slot:
+    """Register `value` in `root` under `name`; returns its place."""
     *path, last = name.split(".")
     for part in path:
         if part not in root._modules:
             root.add_module(part, nn.Module())
         root = root._modules[part]  # type: ignore[assignment]
-    return root, last
-
-
-def _walk(root: nn.Module, name: str) -> Any:
-    for part in name.split(".")[:-1]:
-        root = root._modules[part]  # type: ignore[assignment]
-    return root
+    if isinstance(value, nn.Module):
+        root.add_module(last, value)
+        return Slot(root, "_modules", last)
+    if isinstance(value, nn.Parameter):
+        root.register_parameter(last, value)
+        return Slot(root, "_parameters", last)
+    root.register_buffer(last, value)
+    return Slot(root, "_buffers", last)

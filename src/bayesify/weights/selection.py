@@ -2,13 +2,15 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import nn
 
+from bayesify.weights.calls import Slot
 from bayesify.weights.observing.origins import execution_order
 from bayesify.weights.observing.watch import layer_of
-from bayesify.weights.slots import Slot, find_slots, hidden_places
+from bayesify.weights.slots import find_slots, hidden_places
 from bayesify.weights.where import Candidate, Where, kind_of
 
 
@@ -23,8 +25,9 @@ class Weight:
     reason: str  # why it stayed deterministic; "" for random ones
     aliases: tuple[str, ...] = ()  # other names of the same (tied) parameter
 
-    @property
+    @cached_property
     def numel(self) -> int:
+        """The number of its entries."""
         return math.prod(self.shape)
 
 
@@ -36,8 +39,9 @@ class Selection:
     slots: dict[str, list[Slot]]
     order_rule: str  # how where.input and where.output were decided; "" when nobody asked
 
-    @property
+    @cached_property
     def random(self) -> list[Weight]:
+        """Those that are random."""
         return [weight for weight in self.weights if weight.random]
 
 

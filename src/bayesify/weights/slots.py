@@ -1,39 +1,16 @@
-"""Where a network keeps its parameters, and calling it with other values in those places.
-
-A slot is one place `getattr(module, attribute)[key]`: an entry of `module._parameters`, or of any
-list or dict of the module that holds the same Parameter (`nn.LSTM` keeps such a list). A tied weight
-has several slots and gets one value in all of them.
+"""Where a network keeps its parameters: an entry of `module._parameters`, or of any list or dict of the module that
+holds the same Parameter (`nn.LSTM` keeps such a list); and where no other value could be put.
 """
 
-import sys
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from functools import partial
 from types import CellType, FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from bayesify.weights.observing.caches import nothing_kept
-from bayesify.weights.observing.outside_references import RefuseStrays, held_elsewhere
+from bayesify.weights.calls import Slot
+from bayesify.weights.observing.outside_references import held_elsewhere
 from bayesify.weights.observing.watch import address, memory
-
-
-class Slot(NamedTuple):
-    module: nn.Module
-    attribute: str
-    key: Any
-    stray: bool = False  # something besides the network's modules holds the parameter: calls are watched
-
-    def get(self) -> Any:
-        return getattr(self.module, self.attribute)[self.key]
-
-    def set(self, value: Any) -> None:
-        getattr(self.module, self.attribute)[self.key] = value
-
-
-Slots = Mapping[str, list[Slot]]
 
 
 def find_slots(net: nn.Module) -> dict[str, list[Slot]]:
@@ -120,111 +97,3 @@ def _parts(value: Any) -> list[Any]:
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
         return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     return list(getattr(value, "__dict__", {}).values())
-
-
-Old = list[tuple[str, Slot, Any]]  # what stood in the slots before
-
-
-def _swap_in(slots: Slots, values: Mapping[str, Any]) -> Old:
-    old: Old = []
-    for name, value in values.items():
-        for slot in slots[name]:
-            container = getattr(slot.module, slot.attribute)
-            old.append((name, slot, container[slot.key]))
-            container[slot.key] = value
-    return old
-
-
-def _swap_out(old: Old) -> None:
-    for _, slot, value in old:
-        slot.set(value)
-
-
-def call_with(
-    net: nn.Module,
-    slots: Slots,
-    values: Callable[[list[str]], Mapping[str, Any]],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> Any:
-    """`net(*args, **kwargs)` with `values(names)` in the slots; the old values come back whatever happens.
-
-    `values` is asked once for all names. Under FSDP2 a unit's parameters exist only inside that unit's
-    forward, so there it is asked once per unit, at that moment.
-    """
-    if is_sharded(net):
-        return _call_sharded(net, slots, values, args, kwargs)
-    old: Old = []
-    try:
-        new = values(list(slots))
-        old = _swap_in(slots, new)
-        strays = [(name, value) for name, slot, value in old if slot.stray and new[name] is not value]
-        refuse = RefuseStrays(strays) if strays else nullcontext()
-        with refuse, nullcontext() if torch.compiler.is_compiling() else nothing_kept(slots.values()):
-            return net(*args, **kwargs)
-    finally:
-        _swap_out(old)
-
-
-def is_sharded(net: nn.Module) -> bool:
-    """Has `fully_shard` (FSDP2) been applied to `net` or a part of it?"""
-    if not torch.compiler.is_compiling() and "torch.distributed.fsdp" not in sys.modules:
-        return False  # every call of a network asks, and the walk takes longer than a small layer
-    waiting = [net]  # `net.modules()` would be traced as one generator inside another
-    while waiting:
-        module = waiting.pop()
-        if is_sharded_unit(module):
-            return True
-        waiting += [child for child in module._modules.values() if child is not None]
-    return False
-
-
-def is_sharded_unit(module: nn.Module) -> bool:
-    """Is `module` itself an FSDP2 unit? (Importing FSDPModule for isinstance would cost half a second.)"""
-    return hasattr(type(module), "set_requires_gradient_sync")
-
-
-def _units(net: nn.Module, names: list[str]) -> dict[str | None, list[str]]:
-    """The random weights that each FSDP2 unit gathers, by the unit's path; None holds the rest."""
-    paths = [path for path, module in net.named_modules() if is_sharded_unit(module)]
-    units: dict[str | None, list[str]] = {None: [], **{path: [] for path in paths}}
-    for name in names:
-        holders = [path for path in paths if path == "" or name.startswith(path + ".")]
-        units[max(holders, key=len) if holders else None].append(name)
-    return units
-
-
-def _call_sharded(
-    net: nn.Module,
-    slots: Slots,
-    values: Callable[[list[str]], Mapping[str, Any]],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-) -> Any:
-    """Swap inside each unit's forward: after FSDP gathered its parameters, before it frees them."""
-    units = _units(net, list(slots))
-    old: dict[str | None, Old] = {}
-    handles = []
-
-    def enter(path: str | None) -> None:
-        old[path] = _swap_in(slots, values(units[path])) if units[path] else []
-
-    def leave(path: str | None) -> None:
-        _swap_out(old.pop(path, []))
-
-    try:
-        for path in units:
-            if path is not None:
-                unit = net.get_submodule(path)
-                handles += [
-                    # FSDP's own pre-hook stands first in the list: ours runs after the gathering
-                    unit.register_forward_pre_hook(lambda *_, p=path: enter(p)),
-                    unit.register_forward_hook(lambda *_, p=path: leave(p), prepend=True),
-                ]
-        enter(None)
-        return net(*args, **kwargs)
-    finally:
-        for path in list(old):
-            leave(path)
-        for handle in handles:
-            handle.remove()

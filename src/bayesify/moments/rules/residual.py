@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.execution import compiling
 from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.rules.arithmetic import add
 from bayesify.moments.values import Moments
@@ -36,7 +37,7 @@ def residual_difference(x: Any, y: Any, *, alpha: float = 1) -> Moments:
 
 def covariance(x: Moments, y: Moments) -> Any:
     """Cov(x_i, y_i) where y is a function of x or x of y, within ±√(Var x Var y); else 0."""
-    if torch.compiler.is_compiling():
+    if compiling():
         raise NotImplementedError(
             "residual='cross' takes derivatives in the forward pass and cannot be compiled or exported: "
             "use compile=False, or residual='sum'"

@@ -11,16 +11,15 @@ from torch import Generator, Tensor, nn
 
 from bayesify import torch_internals as internals
 from bayesify.checks import NonFiniteError
-from bayesify.posteriors.base import Call, Posterior
+from bayesify.execution import capturing
+from bayesify.posteriors.base import Posterior
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
 from bayesify.posteriors.chain.draw_store import REMEDY, Kept, Place
 from bayesify.posteriors.chain.energy import Energy
 from bayesify.posteriors.chain.running_moments import RunningMoments
 from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.priors import Prior
-from bayesify.samplers.base import capturing
-from bayesify.weights import Selection, call_with
-from bayesify.weights.slots import Slot, find_slots
+from bayesify.weights import Call, Selection, Slot, call_with, find_slots
 
 #: is a draw due after so many steps of the run?
 Due = Callable[[int], bool]
@@ -92,7 +91,7 @@ class Chain(Posterior):
         yield from self.kept.stream(num_draws, chunk, generator, now)
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
-        return call_with(net, self.moving, lambda names: weights, call.args, call.kwargs)
+        return call_with(net, self.moving, lambda names: weights, call)
 
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
         return self._fitting(self.kept.mean())

@@ -8,12 +8,11 @@ from torch import Tensor, nn
 
 from bayesify import torch_internals as internals
 from bayesify.divergences.components import carry_squares
-from bayesify.families import inside_functorch
+from bayesify.execution import compiling, transformed
 from bayesify.laws.features import power
-from bayesify.posteriors.base import Call
 from bayesify.priors import Prior
-from bayesify.weights import call_with
-from bayesify.weights.slots import Slots, is_sharded
+from bayesify.weights import Call, call_with
+from bayesify.weights.calls import Slots, is_sharded
 
 
 class Energy:
@@ -33,12 +32,11 @@ class Energy:
         self.can_carry = centred and not any(places[0].stray for places in slots.values())
 
     def __call__(self, weights: Mapping[str, Tensor]) -> Tensor:
-        # no vmap rule for multi-tensor kernels
-        eager = not torch.compiler.is_compiling() and not inside_functorch()
+        plain = not transformed()
         parts: list[Tensor] = []
         for prior, terms, names in self.groups:
             tensors = [weights[name] for name in names]
-            if eager and terms is not None:
+            if plain and terms is not None:
                 constant, linear, square = terms
                 count = sum(w.numel() for w in tensors)
                 parts.append(_Quadratic.apply(linear, square, *tensors) - constant * count)
@@ -53,7 +51,7 @@ class Energy:
         network runs with the tensors that `carry_squares` gives back, whose gradients are added in one go.
         """
         weights = {name: places[0].get() for name, places in self.slots.items()}
-        if not (self.can_carry and torch.compiler.is_compiling()) or is_sharded(net):
+        if not (self.can_carry and compiling()) or is_sharded(net):
             return self(weights), net(*call.args, **call.kwargs)
         parts: list[Tensor] = []
         again: dict[str, Tensor] = {}
@@ -63,7 +61,7 @@ class Energy:
             total, carried = carry_squares(tensors, [1.0] * len(tensors))
             parts.append(-square * total - constant * sum(w.numel() for w in tensors))
             again |= dict(zip(names, carried, strict=True))
-        output = call_with(net, self.slots, lambda names: again, call.args, call.kwargs)
+        output = call_with(net, self.slots, lambda names: again, call)
         return torch.stack(parts).sum(), output
 
 

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Generator, Tensor
 
-from bayesify.families import inside_functorch, standard_normal
+from bayesify.execution import transformed
+from bayesify.families import standard_normal
 from bayesify.passes.per_example import ExampleWeight
-from bayesify.posteriors.base import Call
 from bayesify.posteriors.patched.kl import Held
 from bayesify.posteriors.patched.multi_tensor import FlatComponents
 from bayesify.posteriors.patched.patches import Chosen, pick, value_at
 from bayesify.posteriors.patched.weight_norm import rescaled
+from bayesify.weights import Call
 
 if TYPE_CHECKING:
     from bayesify.posteriors.patched.components import Components
@@ -29,8 +29,7 @@ def assign(q: "Components", call: Call) -> Assigned:
     """One choice for every unit; per example, (batch, size) of them."""
     if q.mixing.learned:
         return Assigned({unit: q.mixing.relaxed(unit, call.generator) for unit in q.mixing.sizes})
-    eager = not torch.compiler.is_compiling() and not inside_functorch()
-    if q.assignment.scalar and eager and not q.per_example and q.device.type == "cpu":
+    if q.assignment.scalar and not transformed() and not q.per_example and q.device.type == "cpu":
         return Assigned(q.mixing.draw_on_host(call.generator))
     z = q.mixing.draw(q.device, _batch_size(call) if q.per_example else None, call.generator)
     return Assigned(q.mixing.by_unit(z), z)

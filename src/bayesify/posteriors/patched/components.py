@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.posteriors.base import Call, Posterior
+from bayesify.posteriors.base import Posterior
 from bayesify.posteriors.patched.assignments import Assignment
 from bayesify.posteriors.patched.choices import Assigned, assign, flat_for, weights_for
 from bayesify.posteriors.patched.kl import ComponentsKL, Held
@@ -18,9 +18,9 @@ from bayesify.posteriors.patched.running_stats import RunningStats
 from bayesify.posteriors.patched.starting_values import start_components
 from bayesify.posteriors.patched.weight_norm import scales_of
 from bayesify.posteriors.shared_generator import shared_generator
-from bayesify.weights import Selection, call_with, find_slots
-from bayesify.weights.dotted_names import get_parameter, put_parameter
-from bayesify.weights.observing.checkpoint_guard import CheckpointGuard
+from bayesify.weights import Call, Selection, call_with, find_slots
+from bayesify.weights.calls import CheckpointGuard
+from bayesify.weights.dotted_names import put
 from bayesify.weights.observing.watch import layer_of
 
 PER_EXAMPLE_KINDS = ("norm", "linear", "conv")  # layers that can take a choice per example
@@ -77,10 +77,14 @@ class Components(Posterior):
         self.mixing = Mixing(units, probs, learn_mixing, temperature)
         self.components, self.log_std = nn.Module(), nn.Module()
         others = 0 if assignment.zero else len(probs) - 1
-        for name, start in start_components(selection, others, init, spread, gamma).items():
-            put_parameter(self.components, name, nn.Parameter(start))
-        for name in self.patches if learn_std else ():
-            put_parameter(self.log_std, name, nn.Parameter(torch.tensor(math.log(std))))
+        self.others = {
+            name: put(self.components, name, nn.Parameter(start))
+            for name, start in start_components(selection, others, init, spread, gamma).items()
+        }
+        self.log_stds = {
+            name: put(self.log_std, name, nn.Parameter(torch.tensor(math.log(std))))
+            for name in (self.patches if learn_std else ())
+        }
         self.flat = None if assignment.zero or learn_mixing else flatten(self)
         self.stats = RunningStats(net, assignment, list(units), len(probs)) if own_stats else None
         self.slots |= self.stats.slots if self.stats is not None else {}
@@ -110,7 +114,7 @@ class Components(Posterior):
             weights = weights_for(self, held, chosen, row, call.generator)
             return weights | {name: stats[name] for name in names if name in stats}
 
-        output = self._guarded(net, values, call)
+        output = call_with(net, self.slots, values, call, self.guard)
         if self.stats is not None:
             self.stats.keep(chosen.by_unit, stats)
         return output
@@ -135,7 +139,9 @@ class Components(Posterior):
             yield len(part), self._drawn(part, generator)
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
-        return self._guarded(net, lambda names: {n: weights[n] for n in names if n in weights}, call)
+        return call_with(
+            net, self.slots, lambda names: {n: weights[n] for n in names if n in weights}, call, self.guard
+        )
 
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
         """Σ_k p_k M_k."""
@@ -178,7 +184,7 @@ class Components(Posterior):
         """The network's own parameters `names` and, of the patched ones, the other centroids."""
         own = {n: self.slots[n][0].get() for n in names if n in self.patches or n in self.shared}
         patched = [] if self.assignment.zero else [n for n in own if n in self.patches]
-        return Held(own, {n: get_parameter(self.components, n) for n in patched})
+        return Held(own, {n: self.others[n].get() for n in patched})
 
     def centroids(self, name: str, held: Held) -> list[Any]:
         """M_1 … M_K; None stands for the component fixed at zero."""
@@ -194,7 +200,7 @@ class Components(Posterior):
         return f"{'patched' if name in self.patches else 'shared'}_{kind}"
 
     def std_of(self, name: str) -> float | Tensor:
-        return get_parameter(self.log_std, name).exp() if self.learn_std else self.std
+        return self.log_stds[name].get().exp() if self.learn_std else self.std
 
     @property
     def device(self) -> torch.device:
@@ -210,12 +216,3 @@ class Components(Posterior):
         random = {*self.patches, *self.scales.values()}
         drawn = {name: w for name, w in drawn.items() if name in random or self.shared_std}
         return drawn if self.stats is None else drawn | self.stats.draw(self.mixing.by_unit(z))
-
-    def _guarded(self, net: nn.Module, values: Any, call: Call) -> Any:
-        if torch.compiler.is_compiling():
-            return call_with(net, self.slots, values, call.args, call.kwargs)
-        self.guard.active = True
-        try:
-            return call_with(net, self.slots, values, call.args, call.kwargs)
-        finally:
-            self.guard.active = False

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.weights.dotted_names import get_parameter, put_parameter
+from bayesify.weights.dotted_names import put
 
 
 class Mixing(nn.Module):
@@ -25,13 +25,15 @@ class Mixing(nn.Module):
         self.learned = learned
         self.temperature = temperature
         self.units = nn.Module()
-        for unit in units if learned else ():
-            put_parameter(self.units, _key(unit), nn.Parameter(torch.tensor([math.log(p) for p in probs])))
+        self.logits = {
+            unit: put(self.units, _key(unit), nn.Parameter(torch.tensor([math.log(p) for p in probs])))
+            for unit in (units if learned else ())
+        }
 
     def probs(self, unit: str, like: Tensor) -> Tensor:
         """p_k of a unit, (K,)."""
         if self.learned:
-            return self._logits(unit).softmax(0)
+            return self.logits[unit].get().softmax(0)
         return torch.tensor(self.fixed, dtype=like.dtype, device=like.device)
 
     def draw(
@@ -70,7 +72,7 @@ class Mixing(nn.Module):
 
     def relaxed(self, unit: str, generator: Generator | None = None) -> Tensor:
         """One-hot assignments with the gradient of softmax((log p + G) / temperature): (size, K)."""
-        logits = self._logits(unit)
+        logits = self.logits[unit].get()
         u = _uniform((self.sizes[unit], len(self.fixed)), logits.device, generator)
         gumbel = -(-u.clamp_min(1e-20).log()).clamp_min(1e-20).log()
         soft = ((logits.log_softmax(0) + gumbel) / self.temperature).softmax(-1)
@@ -79,9 +81,6 @@ class Mixing(nn.Module):
 
     def _thresholds(self) -> list[float]:
         return [math.fsum(self.fixed[: k + 1]) for k in range(len(self.fixed) - 1)]
-
-    def _logits(self, unit: str) -> Tensor:
-        return get_parameter(self.units, _key(unit))
 
 
 def _key(unit: str) -> str:

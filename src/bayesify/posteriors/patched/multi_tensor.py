@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from bayesify.execution import compiling
+
 if TYPE_CHECKING:
     from bayesify.posteriors.patched.components import Components
 
@@ -63,7 +65,7 @@ class FlatComponents(nn.Module):
         """The tensors for the assignments z (…, assignments): (…, *shape) each."""
         places = self.place + self.stride * z[..., self.z_place]  # (…, entries)
         picked = row[places]
-        if torch.compiler.is_compiling():
+        if compiling():
             picked = _InMemory.apply(picked)
         parts = picked.split(self.sizes, -1)
         lead = z.shape[:-1]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bayesify import torch_internals as internals
 from bayesify.posteriors.patched.assignments import Assignment
 from bayesify.weights import Slot
-from bayesify.weights.dotted_names import get_buffer, put_buffer
+from bayesify.weights.dotted_names import put
 
 NAMES = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -23,6 +23,7 @@ class RunningStats(nn.Module):
         super().__init__()
         self.others = nn.Module()
         self.slots: dict[str, list[Slot]] = {}
+        self.other_sets: dict[str, Slot] = {}
         self.units: dict[str, str] = {}
         for path, module in net.named_modules():
             if not isinstance(module, internals.NormBase) or not module.track_running_stats:
@@ -36,7 +37,8 @@ class RunningStats(nn.Module):
                 assert own is not None
                 self.slots[name] = [Slot(module, "_buffers", key)]
                 self.units[name] = unit
-                put_buffer(self.others, name, torch.stack([own.clone() for _ in range(num_components - 1)]))
+                sets = torch.stack([own.clone() for _ in range(num_components - 1)])
+                self.other_sets[name] = put(self.others, name, sets)
 
     def pick(self, chosen: Mapping[str, int | Tensor]) -> dict[str, Tensor]:
         """The statistics to put in place: for a number the stored set itself, which the layer then updates."""
@@ -69,4 +71,4 @@ class RunningStats(nn.Module):
         return value
 
     def _sets(self, name: str) -> list[Tensor]:
-        return [self.slots[name][0].get(), *get_buffer(self.others, name).unbind(0)]
+        return [self.slots[name][0].get(), *self.other_sets[name].get().unbind(0)]

@@ -8,8 +8,8 @@ from torch import Generator, Tensor, nn
 from bayesify.batches import beside
 from bayesify.likelihoods import likelihood
 from bayesify.model import BayesianModule
-from bayesify.model.modes import evaluating
 from bayesify.predict.accumulation import Accumulator
+from bayesify.predict.prediction import evaluating
 from bayesify.predict.predictive import Predictive
 from bayesify.studies.attacks.iteration import iterates
 

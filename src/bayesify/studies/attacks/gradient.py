@@ -6,16 +6,16 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.utils import _pytree as pytree
 
-from bayesify.batches import as_arguments, beside
+from bayesify.batches import beside
 from bayesify.likelihoods import Likelihood, likelihood
 from bayesify.likelihoods.draws import rsample
 from bayesify.model import BayesianModule
-from bayesify.model.modes import evaluating
 from bayesify.moments import certain, replace
-from bayesify.posteriors import Call
 from bayesify.predict import prediction
+from bayesify.predict.prediction import evaluating
+from bayesify.torch_internals import pytree
+from bayesify.weights import as_call
 
 AVERAGES = ("loss", "probs")
 
@@ -56,7 +56,7 @@ def outputs(model: nn.Module, x: Tensor, num_draws: int, generator: Generator | 
         yield model(x)
         return
     members, each = prediction.shares(model, num_draws)
-    call = Call(*as_arguments(x, {}), generator)
+    call = as_call(x, generator=generator)
     with model._locked():
         for member in range(members):
             if model.posterior.sampling == "moments":  # with a gradient, which the draws of a prediction lack

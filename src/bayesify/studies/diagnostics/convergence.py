@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.batches import as_arguments, beside
-from bayesify.model.modes import evaluating
-from bayesify.posteriors import Call, Chain, Members
+from bayesify.batches import beside
+from bayesify.posteriors import Chain, Members
+from bayesify.predict.prediction import evaluating
+from bayesify.weights import as_call
 
 
 def autocorrelation(series: Tensor) -> Tensor:
@@ -67,7 +68,7 @@ def function_values(model: Any, x: Any) -> Tensor:
     """
     posterior = model.posterior
     members = list(posterior.posteriors) if isinstance(posterior, Members) else [posterior]
-    call = Call(*as_arguments(beside(model, x), {}))
+    call = as_call(beside(model, x))
     chains: dict[tuple[int, int], list[Tensor]] = {}
     with torch.no_grad(), model._locked(), evaluating(model):
         for index, chain in enumerate(members):

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.batches import as_arguments, inputs_of, target_of, to_device
+from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.laws.noise import random_signs
 from bayesify.model import BayesianModule
 from bayesify.studies.diagnostics.dense_curvature import closed_form_of
 from bayesify.studies.diagnostics.variance import variance_posterior
+from bayesify.weights import as_arguments
 from bayesify.weights.observing.watch import layer_of
 
 WAYS = ("auto", "exact", "hutchinson")
@@ -89,7 +90,7 @@ class _Batch:
 
     def loss(self) -> Tensor:
         """L, summed over the batch."""
-        args, kwargs = as_arguments(self.x, {})
+        args, kwargs = as_arguments(self.x)
         output = self.model.pick(self.net(*args, **kwargs))
         return self.model.likelihood.nll(output, self.y, values=False) * len(self.y)
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesify.batches import as_arguments
 from bayesify.likelihoods import Likelihood
+from bayesify.weights import as_arguments
 from bayesify.weights.observing.watch import layer_of
 
 Activation = Callable[[Tensor], Tensor]
@@ -86,7 +86,7 @@ def closed_form_of(
         handles = [module.register_forward_hook(note) for module in (layer, head)]
         try:
             with torch.no_grad():
-                args, kwargs = as_arguments(x, {})
+                args, kwargs = as_arguments(x)
                 output = net(*args, **kwargs)
         finally:
             for handle in handles:

@@ -19,7 +19,7 @@ def probability_of(model: nn.Module, label: Tensor, num_draws: int = 10, seed: i
     """
     from bayesify.batches import beside
     from bayesify.likelihoods import likelihood
-    from bayesify.model.modes import evaluating
+    from bayesify.predict.prediction import evaluating
     from bayesify.studies.attacks.gradient import outputs
 
     law: Any = getattr(model, "likelihood", None)

@@ -31,7 +31,7 @@ def kl_suite(subject: Subject) -> Outcome:
     """
     posterior = _factorized(subject)
     name = _largest(posterior)
-    p = next(p for p, names in posterior.priors if name in names)
+    p = posterior.priors[name]
 
     def q() -> Family:  # a fresh one: its graph is used up by a backward pass
         return posterior.distributions([name])[name]

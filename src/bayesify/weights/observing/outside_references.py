@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 if TYPE_CHECKING:
-    from bayesify.weights.slots import Slot
+    from bayesify.weights.calls import Slot
 
 
 def held_elsewhere(slots: Mapping[str, list["Slot"]]) -> set[str]:
