@@ -105,7 +105,7 @@ def test_relaxed_assignments_are_one_hot_and_have_the_law() -> None:
     model = make(assignment="element", mixing="learned")
     mixing = model.posterior.mixing
     with torch.no_grad():
-        mixing._logits("0.weight").copy_(torch.tensor([0.1, 0.2, 0.7]).log())
+        mixing.logits["0.weight"].get().copy_(torch.tensor([0.1, 0.2, 0.7]).log())
         rows = torch.cat([mixing.relaxed("0.weight") for _ in range(500)])  # (6000, 3)
     assert ((rows == 0) | (rows == 1)).all() and (rows.sum(1) == 1).all()
     assert_law(rows.argmax(1), [0.1, 0.2, 0.7])
