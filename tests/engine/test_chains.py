@@ -57,7 +57,7 @@ def test_one_chain_of_many_is_that_of_the_plain_loop() -> None:
             alone.loss(xb, yb).total.backward()
             sampler.step()
     torch.testing.assert_close(many.net.weight, alone.net.weight)
-    assert [p.chain for p in many.posterior.kept.places] == [0, 1, 2] * 2
+    assert [p.chain for p in many.posterior.store.keys] == [0, 1, 2] * 2
 
 
 def test_further_chains_leave_earlier_draws() -> None:
@@ -68,7 +68,7 @@ def test_further_chains_leave_earlier_draws() -> None:
     before = [draw["weight"] for _, draw in model.posterior.each()]
     for seed in range(2):
         bf.sample_chains(model, loader, num_chains=2, epochs=4, seed=seed)
-    assert [p.chain for p in model.posterior.kept.places] == [0, 0, *[1, 2] * 2, *[3, 4] * 2]
+    assert [p.chain for p in model.posterior.store.keys] == [0, 0, *[1, 2] * 2, *[3, 4] * 2]
     after = [draw["weight"] for _, draw in model.posterior.each()]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=False))
 

@@ -95,7 +95,7 @@ def test_the_nll_of_a_regression_is_that_of_the_mixture_over_draws() -> None:
     generator = torch.Generator().manual_seed(1)
     result = bf.evaluate(model, loader(x, y, 8), num_draws=30, generator=generator)
     pred = model.predict(x, 30, keep_samples=True, generator=torch.Generator().manual_seed(1))
-    means, variances = pred.kept
+    means, variances = pred.per_draw
     mixture = torch.distributions.Normal(means, variances.sqrt()).log_prob(y).sum(2).logsumexp(0) - math.log(
         30
     )
@@ -252,7 +252,7 @@ def test_crps_and_calibration_of_a_regression() -> None:
     x, y = torch.randn(30, 3), torch.randn(30, 1)
     model = ensemble(nn.Linear(3, 1), bf.likelihood("normal", std=0.5))
     result = bf.evaluate(model, loader(x, y))
-    means, variances = model.predict(x, keep_samples=True).kept
+    means, variances = model.predict(x, keep_samples=True).per_draw
     assert result["crps"] == pytest.approx(float(metrics.crps(means, variances, y)), rel=1e-6)
     level = metrics.quantile_levels(means, variances, y)
     assert result["calibration_error"] == pytest.approx(float(metrics.calibration_error(level)), abs=1e-6)

@@ -80,7 +80,7 @@ def test_parameters_that_are_not_random_are_optimised() -> None:
 def test_fit_keeps_draws_over_the_second_half(name: str) -> None:
     model = bf.bayesify(make_net(), bf.ThermostatMCMC(sampler=name, num_kept=10))
     fit(model)
-    assert [p.step for p in model.posterior.kept.places] == list(range(22, 41, 2))
+    assert [p.step for p in model.posterior.store.keys] == list(range(22, 41, 2))
     pred = model.predict(torch.randn(5, 2))
     assert pred.num_draws == 10
     assert pred.epistemic.min() > 0
@@ -106,7 +106,7 @@ def test_fit_with_a_sampler_of_ones_own_and_cycles() -> None:
         optimizer=lambda parameters: SGNHT(parameters, lr=0.01, num_data=64, mass=64.0),
         schedule=Cyclic(8),
     )
-    assert [p.step for p in model.posterior.kept.places] == [16, 24, 32, 40]
+    assert [p.step for p in model.posterior.store.keys] == [16, 24, 32, 40]
     assert history[-1]["lr"] == pytest.approx(0.01)
     assert [row["lr"] for row in fit(bf.bayesify(make_net(), method))] == [
         row["lr"] for row in fit(bf.bayesify(make_net(), method), schedule=Cyclic(8))

@@ -161,7 +161,7 @@ def test_accuracy_is_kept(sparse: dict[str, Any]) -> None:
 
 
 def test_the_file_of_the_sparse_network_is_smaller(sparse: dict[str, Any], tmp_path: Path) -> None:
-    """Kept are a place, a mean and a log σ each of 7 % of the weights, in place of two numbers of all."""
+    """DrawStore are a place, a mean and a log σ each of 7 % of the weights, in place of two numbers of all."""
     model = sparse["model"]
     bf.save(model, tmp_path / "sparse.safetensors")
     bf.save(bf.bayesify(net(), bf.SparseVariationalDropout(), num_data=1400), tmp_path / "dense.safetensors")

@@ -51,8 +51,8 @@ def test_distribution_function_is_that_of_the_mixture() -> None:
 
 def test_normal_levels_are_those_of_the_metrics() -> None:
     pred = predictive(bf.likelihood("normal", std=0.4), list(LOCS), True)
-    assert pred.kept is not None
-    assert torch.equal(pred.level(TARGET), metrics.quantile_levels(*pred.kept, TARGET))
+    assert pred.per_draw is not None
+    assert torch.equal(pred.level(TARGET), metrics.quantile_levels(*pred.per_draw, TARGET))
 
 
 def test_classes_have_no_distribution_function() -> None:
@@ -67,8 +67,8 @@ def test_crps_by_the_distribution_function_is_the_closed_form_of_normals(far: fl
     pred = predictive(bf.likelihood("normal", std=0.4), list(LOCS), True)
     law = pred._law.double()
     found = metrics.crps_of(law.cdf, law.quantile, TARGET + far)
-    assert pred.kept is not None
-    torch.testing.assert_close(found, metrics.crps_each(*pred.kept, TARGET + far), rtol=1e-3, atol=0)
+    assert pred.per_draw is not None
+    torch.testing.assert_close(found, metrics.crps_each(*pred.per_draw, TARGET + far), rtol=1e-3, atol=0)
 
 
 def test_crps_of_counts_is_the_sum_of_its_definition() -> None:

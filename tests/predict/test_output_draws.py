@@ -77,7 +77,7 @@ def test_compiled_prediction_of_draws_at_once_returns_statistics(monkeypatch: py
     assert len(traced) == 1
     for prediction in predictions:
         assert prediction.num_draws == 50
-        assert prediction.kept is None
+        assert prediction.per_draw is None
         torch.testing.assert_close(prediction.probs.sum(1), torch.ones(2))
         assert prediction.votes is not None
         torch.testing.assert_close(prediction.votes.sum(1), torch.ones(2))

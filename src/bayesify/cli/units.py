@@ -38,8 +38,8 @@ class OriginalUnits:
             mean=n.original_mean(prediction.mean),
             spread=self._variance(prediction.spread),
             noise=self._variance(prediction.noise),
-            kept=prediction.kept
-            and (n.original_mean(prediction.kept[0]), self._variance(prediction.kept[1])),
+            per_draw=prediction.per_draw
+            and (n.original_mean(prediction.per_draw[0]), self._variance(prediction.per_draw[1])),
             law=prediction.law and self._law(prediction.law),
         )
 

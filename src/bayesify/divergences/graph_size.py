@@ -9,7 +9,7 @@ from torch import Tensor
 from bayesify import torch_internals as internals
 
 
-class _Kept:
+class _Saved:
     """A tensor that autograd holds; its elements count until the graph lets it go."""
 
     def __init__(self, tensor: Tensor, tally: "_Tally") -> None:
@@ -56,13 +56,13 @@ def graph_size(fn: Callable[[], object]) -> int:
     """
     tally = _Tally()
 
-    def pack(tensor: Tensor) -> Tensor | _Kept:
+    def pack(tensor: Tensor) -> Tensor | _Saved:
         base = internals.base_of(tensor)
         whole = tensor if base is None else base
-        return tensor if whole.is_leaf and whole.requires_grad else _Kept(tensor, tally)
+        return tensor if whole.is_leaf and whole.requires_grad else _Saved(tensor, tally)
 
-    def unpack(kept: Tensor | _Kept) -> Tensor:
-        return kept.tensor if isinstance(kept, _Kept) else kept
+    def unpack(saved: Tensor | _Saved) -> Tensor:
+        return saved.tensor if isinstance(saved, _Saved) else saved
 
     with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
         result = fn()  # noqa: F841  the graph hangs on it

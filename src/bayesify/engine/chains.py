@@ -17,11 +17,11 @@ from bayesify.model import BayesianModule
 from bayesify.objectives import elbo, nll_of
 from bayesify.posteriors import Chain, without_guards
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
-from bayesify.posteriors.chain.draw_store import Place
+from bayesify.posteriors.chain.draw_store import DrawKey
 from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.posteriors.members import reinitialize
 from bayesify.weights import as_arguments
-from bayesify.weights.observing.kept_tensors import copy_of
+from bayesify.weights.copies import copy_of
 
 
 def sample_chains(
@@ -73,7 +73,7 @@ def _sampling(model: BayesianModule) -> tuple[ThermostatMCMC, Chain]:
     method, chain = model.method, model.posterior
     if not isinstance(method, ThermostatMCMC) or not isinstance(chain, Chain):
         raise TypeError(f"{model.method.name} is no sampling method: use bf.ThermostatMCMC()")
-    if not isinstance(chain.kept, StoredDraws):
+    if not isinstance(chain.store, StoredDraws):
         raise TypeError("keep='moments' holds one chain only: use keep='draws'")
     if any(isinstance(m, internals.BatchNorm) for m in model.net.modules()):
         raise TypeError(
@@ -87,9 +87,9 @@ class _Chains:
 
     def __init__(self, model: BayesianModule, num_chains: int, lr: float, seed: int) -> None:
         method, chain = _sampling(model)
-        assert isinstance(chain.kept, StoredDraws)
-        self.model, self.chain, self.kept = model, chain, chain.kept
-        self.first, self.num_chains, self.steps = chain.kept.next_chain(), num_chains, 0
+        assert isinstance(chain.store, StoredDraws)
+        self.model, self.chain, self.store = model, chain, chain.store
+        self.first, self.num_chains, self.steps = chain.store.next_chain(), num_chains, 0
         self.stacked = _starts(model.net, num_chains, seed)
         self.losses = torch.zeros(num_chains)
         random = {id(p) for name, p in self.stacked.items() if name in chain.slots}
@@ -130,7 +130,7 @@ class _Chains:
         self.check_finite()
         for index in range(self.num_chains):
             here = {name: p[index].detach() for name, p in self.stacked.items()}
-            self.kept.add(Place(self.first + index, self.steps), here)
+            self.store.add(DrawKey(self.first + index, self.steps), here)
 
     @torch.no_grad()
     def finish(self) -> None:
@@ -151,7 +151,7 @@ class _Chains:
         if bad is None and not self.losses[index].isfinite():
             bad = f"the loss of chain {index}"
         if bad is not None:
-            text = diverged(f"{bad} is not finite", self.steps, self.stacked, momenta, len(self.kept))
+            text = diverged(f"{bad} is not finite", self.steps, self.stacked, momenta, len(self.store))
             raise NonFiniteError(text)
 
 

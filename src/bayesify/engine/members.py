@@ -22,7 +22,7 @@ from bayesify.files.merge import merge
 from bayesify.files.storage import save
 from bayesify.model import BayesianModule
 from bayesify.posteriors import without_guards
-from bayesify.weights.observing.kept_tensors import copy_of
+from bayesify.weights.copies import copy_of
 
 MODEL, BEST, NOTE, METRICS = "model.safetensors", "best.safetensors", "member.json", "metrics.csv"
 POLL = 0.2  # seconds between two looks at the folder

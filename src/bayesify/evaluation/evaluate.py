@@ -144,7 +144,7 @@ def _real(prediction: Predictive, target: Tensor) -> dict[str, Tensor]:
 
 def _crps(prediction: Predictive, target: Tensor) -> Tensor:
     if prediction.law is None:
-        assert prediction.kept is not None
-        return metrics.crps_each(*prediction.kept, target)
+        assert prediction.per_draw is not None
+        return metrics.crps_each(*prediction.per_draw, target)
     law = prediction.law.double()
     return metrics.crps_of(law.cdf, law.quantile, target, prediction.likelihood.is_discrete)

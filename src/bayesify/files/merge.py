@@ -15,7 +15,7 @@ from bayesify.likelihoods import Likelihood
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.model import BayesianModule, bayesify
 from bayesify.posteriors import Members, Posterior, without_guards
-from bayesify.weights.observing.kept_tensors import copy_of
+from bayesify.weights.copies import copy_of
 
 
 class Member(NamedTuple):
@@ -73,7 +73,7 @@ def merge(
     for member, its_net, its_posterior in zip(members, nets, merged.posterior.posteriors, strict=True):
         its_net.load_state_dict(member.net.state_dict())
         its_posterior.load_state_dict(member.posterior.state_dict())
-    merged.posterior.kept = []  # nothing of how they started is left
+    merged.posterior.not_reset = []  # nothing of how they started is left
     merged.kl_weight.copy_(models[0].kl_weight)
     return merged
 

@@ -8,7 +8,7 @@ from torch import nn
 from bayesify.methods.base import Method
 from bayesify.methods.ensemble_patching import EnsemblePatching
 from bayesify.posteriors import Posterior
-from bayesify.posteriors.dropout import KeptDropout, dropout_layers
+from bayesify.posteriors.dropout import ActiveDropout, dropout_layers
 from bayesify.weights import Selection
 from bayesify.weights.where import Where
 
@@ -41,7 +41,7 @@ class MCDropout(Method):
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Posterior:
         if dropout_layers(net):
-            return KeptDropout(net, self.prior_precision)
+            return ActiveDropout(net, self.prior_precision)
         return self._patching().posterior(net, selection, example)
 
     def select(self, net: nn.Module, example: Any) -> Selection:

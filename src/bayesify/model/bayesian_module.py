@@ -26,7 +26,7 @@ from bayesify.predict.prediction import MODES, evaluating, is_loader, predict
 from bayesify.predict.predictive import Predictive
 from bayesify.weights import Selection, as_call
 from bayesify.weights.calls import is_sharded, is_sharded_unit
-from bayesify.weights.observing.kept_tensors import copy_of
+from bayesify.weights.copies import copy_of
 
 MODELS: "weakref.WeakSet[BayesianModule]" = weakref.WeakSet()  # those alive: a network can be in one only
 

@@ -24,7 +24,7 @@ from bayesify.moments.values import (
     narrowed,
     widened,
 )
-from bayesify.moments.writing import RESHAPES, VIEWS, Place, applied, join
+from bayesify.moments.writing import RESHAPES, VIEWS, Storage, applied, join
 
 RANDOM = (Moments, Simplex, Gaussian)  # what a carrier may hold
 
@@ -108,12 +108,12 @@ class Carrier(StandIn):
     """Stands in for an activation or a weight; holds its moments and the forms of the rules to use."""
 
     def __init__(self, moments: Any, forms: tuple[str, ...] = ("",)) -> None:
-        self.place = Place(narrowed(moments, forms))
+        self.storage = Storage(narrowed(moments, forms))
         self.forms = forms
 
     @property
     def moments(self) -> Any:
-        return self.place.read()
+        return self.storage.read()
 
     def metadata(self) -> Tensor:
         return self.moments.mean
@@ -246,9 +246,9 @@ def _write_back(
     if isinstance(target, Carrier):
         held = narrowed(result, forms)
         if func in RESHAPES:  # the same numbers, seen by other views as before
-            target.place = Place(held, target.place, applied(RESHAPES[func], args[1:], kwargs))
+            target.storage = Storage(held, target.storage, applied(RESHAPES[func], args[1:], kwargs))
         else:
-            target.place.write(held)
+            target.storage.write(held)
         return target
     if func in AUGMENTED:
         return wrap(result, forms)

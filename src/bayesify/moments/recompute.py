@@ -34,8 +34,8 @@ def forgetting(*pairs: tuple[Tensor, Callable[[], Tensor]]) -> Any:
             return lambda: function().t()
         return tensor
 
-    def unpack(kept: Any) -> Tensor:
-        return kept if isinstance(kept, Tensor) else kept()
+    def unpack(saved: Any) -> Tensor:
+        return saved if isinstance(saved, Tensor) else saved()
 
     return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 

@@ -1,6 +1,6 @@
 """Views of random tensors: writing into one changes what it is a view of, and all other views of that.
 
-A rule gives new moments, it does not write into old ones. So a carrier keeps its moments in a place, and the place of
+A rule gives new moments, it does not write into old ones. So a carrier keeps its moments in a storage, and that of
 a view knows whose part it is: what is written there is handed on, and read anew where it was written elsewhere.
 """
 
@@ -20,11 +20,11 @@ RESHAPES: dict[
 ] = {}  # operations that make a tensor a view of itself, in place -> those that return the view
 
 
-class Place:
-    """Holds moments: its own, or the `part` of those of a `whole` place."""
+class Storage:
+    """Holds moments: its own, or the `part` of those of a `whole`."""
 
     def __init__(
-        self, held: Any, whole: "Place | None" = None, part: Callable[[Tensor], Any] | None = None
+        self, held: Any, whole: "Storage | None" = None, part: Callable[[Tensor], Any] | None = None
     ) -> None:
         self.held = held
         self.whole = whole
@@ -67,11 +67,11 @@ def _put(whole: Any, part: Any, held: Any) -> Any:
 
 
 def join(views: Any, whole: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Carriers `views` = func(whole, *args): those that are views get a place that is a part of the whole's."""
+    """Carriers `views` = func(whole, *args): those that are views get a storage that is a part of the whole's."""
     each = enumerate(views) if isinstance(views, tuple) else [(None, views)]
     for i, view in each:
         if _is_view(func, args, view.moments.mean, whole.moments.mean):
-            view.place = Place(view.moments, whole.place, applied(func, args, kwargs, i))
+            view.storage = Storage(view.moments, whole.storage, applied(func, args, kwargs, i))
 
 
 def applied(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], i: int | None = None) -> Any:

@@ -8,7 +8,6 @@ likelihoods estimate it by draws of z.
 Both are the likelihood's own: `Likelihood.expected_log_prob` and `gaussian_log_prob`.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -16,9 +15,9 @@ from torch import Tensor
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.shapes import weighted_nll
 from bayesify.moments import certain, replace
-from bayesify.names import lookup
 
 LOGITS = ("bound", "second_order", "mean")
+OBJECTIVES = {"expected": "expected_log_prob", "gaussian": "gaussian_log_prob"}  # methods of the likelihood
 
 
 def moments_nll(
@@ -36,18 +35,5 @@ def moments_nll(
     output = tuple(output) if type(output) in (tuple, list) else output
     mean = tuple(head.mean for head in output) if type(output) is tuple else output.mean
     target = likelihood.check(mean, target, values)
-    log_prob = lookup(OBJECTIVES, objective, "objective")(likelihood, output, target, **options)
+    log_prob = getattr(likelihood, OBJECTIVES[objective])(output, target, **options)
     return weighted_nll(log_prob, sample_weight)
-
-
-def expected(likelihood: Likelihood, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
-    """E log p(y | z), per example: (batch,)."""
-    return likelihood.expected_log_prob(output, target, logits)
-
-
-def gaussian(likelihood: Likelihood, output: Any, target: Tensor, var_floor: float = 1e-3) -> Tensor:
-    """log N(y; mean, var), per example; classes have `var_floor` added to their variance: (batch,)."""
-    return likelihood.gaussian_log_prob(output, target, var_floor)
-
-
-OBJECTIVES: dict[str, Callable[..., Tensor]] = {"expected": expected, "gaussian": gaussian}

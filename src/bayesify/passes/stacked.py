@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+
+from bayesify.weights.calls import attributes_of
 
 FEW = 2  # examples
 ACTIVATIONS = {
@@ -52,6 +54,30 @@ class Stacked(TorchFunctionMode):
         elif func in ACTIVATIONS and self.channels_last and args and args[0].dim() == 4:
             result = func(args[0].permute(0, 2, 3, 1), *args[1:], **kwargs).permute(0, 3, 1, 2)
         return func(*args, **kwargs) if result is None else result
+
+
+class BatchedRemoved:
+    """A context that takes activations of a vmapped call out of the network again; `found` names the first one."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self.before = [(attributes, dict(attributes)) for attributes in attributes_of(net)]
+        self.found = ""
+
+    def __enter__(self) -> "BatchedRemoved":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for attributes, old in self.before:
+            for name in [name for name, value in attributes.items() if _is_batched(value)]:
+                self.found = self.found or name
+                if name in old:
+                    attributes[name] = old[name]
+                else:
+                    del attributes[name]
+
+
+def _is_batched(value: Any) -> bool:
+    return isinstance(value, Tensor) and torch.func.debug_unwrap(value) is not value
 
 
 def _as_affine(

@@ -16,7 +16,7 @@ from bayesify.weights import Call
 SEED = "dropout seed"  # not a weight: the seed of one draw's masks
 
 
-class KeptDropout(Posterior):
+class ActiveDropout(Posterior):
     """The weights are as they are; the masks of the dropout layers are random, fresh for every example.
 
     The KL is the L2 term (τ/2) ‖w‖² over all trained weights. A draw as a plain network has one mask per layer,

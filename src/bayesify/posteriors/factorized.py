@@ -21,8 +21,8 @@ from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.priors import Prior
 from bayesify.weights import Call, Selection, Slot, Watch, call_with
 from bayesify.weights.calls import REFUSAL, CheckpointGuard, caches_restored, is_sharded
+from bayesify.weights.copies import buffers_of
 from bayesify.weights.dotted_names import put
-from bayesify.weights.observing.kept_tensors import remembered
 from bayesify.weights.observing.outside_references import stray_refusal
 from bayesify.weights.observing.watch import memory
 from bayesify.weights.where import kind_of
@@ -173,7 +173,7 @@ class Factorized(Posterior):
         Nothing of it stays: buffers and random state are put back.
         """
         tracked = {name: slots[0].get() for name, slots in self.slots.items()}
-        put_back = remembered(net)
+        put_back = buffers_of(net)
         devices = list({t.device for t in tracked.values() if t.is_cuda})
         watch = Watch(tracked, boundary=__file__)
         caches = caches_restored(self.slots.values())

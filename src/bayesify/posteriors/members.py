@@ -12,8 +12,8 @@ from torch import Generator, Tensor, nn
 from bayesify.checks import NonFiniteError
 from bayesify.posteriors.base import Idle, Posterior
 from bayesify.weights import Call, find_slots
-from bayesify.weights.observing.kept_tensors import copy_of
-from bayesify.weights.observing.outside_references import RefuseStrays, held_elsewhere
+from bayesify.weights.copies import copy_of
+from bayesify.weights.observing.outside_references import RefuseStrays, referenced_outside
 
 
 class Members(Posterior):
@@ -27,14 +27,16 @@ class Members(Posterior):
 
     def __init__(self, net: nn.Module, num_members: int, make: Any) -> None:
         super().__init__()
-        self.held_elsewhere = held_elsewhere(find_slots(net))  # a copied network may still reach these there
+        self.referenced_outside = referenced_outside(
+            find_slots(net)
+        )  # a copied network may still reach these there
         self.copies = nn.ModuleList(copy_of(net) for _ in range(num_members - 1))
-        self.kept: list[str] = []
+        self.not_reset: list[str] = []
         for member in self.copies:
-            self.kept = reinitialize(member)
-        if self.kept:
+            self.not_reset = reinitialize(member)
+        if self.not_reset:
             warnings.warn(
-                f"DeepEnsemble: members start from the same values in {', '.join(self.kept)}: "
+                f"DeepEnsemble: members start from the same values in {', '.join(self.not_reset)}: "
                 f"their layers have no reset_parameters"
             )
         self.posteriors = nn.ModuleList(make(member) for member in [net, *self.copies])
@@ -68,10 +70,10 @@ class Members(Posterior):
 
     def _alone(self, net: nn.Module, member: int) -> Any:
         """A copy must not use member 0's parameters: `deepcopy` does not copy what a closure holds."""
-        if not member or not self.held_elsewhere:
+        if not member or not self.referenced_outside:
             return nullcontext()
         parameters = dict(net.named_parameters())
-        return RefuseStrays((name, parameters[name]) for name in self.held_elsewhere)
+        return RefuseStrays((name, parameters[name]) for name in self.referenced_outside)
 
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
         """The plain average of the members' weights (members sit in different modes: rarely a good network)."""
@@ -142,8 +144,10 @@ class Members(Posterior):
         return f"{1 + len(self.copies)} members, {self._of(0).describe(name)}"
 
     def notes(self) -> list[str]:
-        kept = [f"members start from the same values in {', '.join(self.kept)}"] if self.kept else []
-        return kept + self._of(0).notes()
+        notes = (
+            [f"members start from the same values in {', '.join(self.not_reset)}"] if self.not_reset else []
+        )
+        return notes + self._of(0).notes()
 
     def _of(self, member: int) -> Posterior:
         return self.posteriors[member]  # type: ignore[return-value]
@@ -151,15 +155,15 @@ class Members(Posterior):
 
 def reinitialize(net: nn.Module) -> list[str]:
     """Call `reset_parameters` of every layer; returns the trainable parameters that none of them covers."""
-    kept = []
+    missed = []
     for path, module in net.named_modules():
         reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
         if callable(reset):
             reset()
         elif not _parent_resets(net, path):
             own = [name for name, p in module.named_parameters(recurse=False) if p.requires_grad]
-            kept += [f"{path}.{name}" if path else name for name in own]
-    return kept
+            missed += [f"{path}.{name}" if path else name for name in own]
+    return missed
 
 
 def _parent_resets(net: nn.Module, path: str) -> bool:

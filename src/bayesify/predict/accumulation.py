@@ -20,7 +20,7 @@ class Statistics(NamedTuple):
     squares: Tensor  # Σ (value − mean)²
     noise: Tensor  # mean
     votes: Tensor | None  # draws voting for each class
-    kept: tuple[Tensor, Tensor] | None  # (draws, ...) of value and noise
+    per_draw: tuple[Tensor, Tensor] | None  # (draws, ...) of value and noise
     outputs: Any | None  # (draws, ...), where the likelihood's law is not in value and noise
 
 
@@ -29,9 +29,9 @@ def statistics(likelihood: Likelihood, outputs: Any, keep_samples: bool = False)
     value, noise = over_draws(likelihood.summarize, outputs)
     mean = value.mean(0)
     squares = (value - mean).square().sum(0)
-    kept = (value, noise) if keep_samples else None
+    per_draw = (value, noise) if keep_samples else None
     held = outputs if likelihood.keeps_outputs else None
-    return Statistics(len(value), mean, squares, noise.mean(0), likelihood.votes(value), kept, held)
+    return Statistics(len(value), mean, squares, noise.mean(0), likelihood.votes(value), per_draw, held)
 
 
 def one_more(output: Any) -> Any:
@@ -49,7 +49,7 @@ class Accumulator:
         self.likelihood = likelihood
         self.keep_samples = keep_samples
         self.count = 0
-        self.kept: list[tuple[Tensor, Tensor]] = []
+        self.per_draw: list[tuple[Tensor, Tensor]] = []
         self.outputs: list[Any] = []
 
     def add(self, outputs: Any) -> None:
@@ -68,19 +68,21 @@ class Accumulator:
             if more.votes is not None and self.votes is not None:
                 self.votes = self.votes + more.votes
         self.count += more.num_draws
-        if more.kept is not None:
-            self.kept.append(more.kept)
+        if more.per_draw is not None:
+            self.per_draw.append(more.per_draw)
         if more.outputs is not None:
             self.outputs.append(more.outputs)
 
     def result(self) -> Predictive:
-        kept = None
+        per_draw = None
         if self.keep_samples:
-            kept = (torch.cat([v for v, _ in self.kept]), torch.cat([n for _, n in self.kept]))
+            per_draw = (torch.cat([v for v, _ in self.per_draw]), torch.cat([n for _, n in self.per_draw]))
         votes = None if self.votes is None else self.votes / self.count
         spread = self.squares / self.count
         law = None
         if self.outputs:
             outputs = pytree.tree_map(lambda *parts: torch.cat(parts), *self.outputs)
             law = OutputMixture.of(self.likelihood, outputs, self.mean)
-        return Predictive(self.likelihood, self.count, self.mean, spread, self.noise, votes, kept, law=law)
+        return Predictive(
+            self.likelihood, self.count, self.mean, spread, self.noise, votes, per_draw, law=law
+        )

@@ -34,18 +34,21 @@ def calibrated(prediction: Predictive, value: float) -> Predictive:
     p, p_t = prediction.mean, classes.tempered(prediction.mean, value)
     # ∂ p_T / ∂ p = p_T (1 − p_T) / T p (1 − p), of two classes exactly
     slope = p_t * (1 - p_t) / (value * p * (1 - p)).clamp_min(torch.finfo(p.dtype).tiny)
-    kept = prediction.kept and (classes.tempered(prediction.kept[0], value, 1), prediction.kept[1])
+    per_draw = prediction.per_draw and (
+        classes.tempered(prediction.per_draw[0], value, 1),
+        prediction.per_draw[1],
+    )
     spread = torch.minimum(slope.square() * prediction.spread, p_t * (1 - p_t))
-    changed = replace(prediction, mean=p_t, spread=spread, kept=kept)
+    changed = replace(prediction, mean=p_t, spread=spread, per_draw=per_draw)
     share = prediction.noise / prediction.entropy.clamp_min(torch.finfo(prediction.noise.dtype).tiny)
     return replace(changed, noise=share.clamp(0, 1) * changed.entropy)
 
 
 def _scaled(prediction: Predictive, scale: float) -> Predictive:
-    kept = prediction.kept
-    if kept is not None:  # the draws move away from their mean, each one's noise grows
-        kept = (prediction.mean + math.sqrt(scale) * (kept[0] - prediction.mean), scale * kept[1])
+    per_draw = prediction.per_draw
+    if per_draw is not None:  # the draws move away from their mean, each one's noise grows
+        per_draw = (prediction.mean + math.sqrt(scale) * (per_draw[0] - prediction.mean), scale * per_draw[1])
     std = math.sqrt(scale)
     law = prediction.law and prediction.law.moved((1 - std) * prediction.mean, std)
     spread, noise = scale * prediction.spread, scale * prediction.noise
-    return replace(prediction, spread=spread, noise=noise, kept=kept, law=law)
+    return replace(prediction, spread=spread, noise=noise, per_draw=per_draw, law=law)

@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from bayesify import torch_internals as internals
 from bayesify.batches import inputs_for
 from bayesify.moments import Moments, certain, holds, replace
-from bayesify.passes.stacked import Stacked
+from bayesify.passes.stacked import BatchedRemoved, Stacked
 from bayesify.posteriors import Call
 from bayesify.predict.accumulation import Accumulator, one_more
 from bayesify.predict.compiled import compiled, copied
@@ -21,7 +21,6 @@ from bayesify.predict.predictive import Predictive, concatenate
 from bayesify.torch_internals import pytree
 from bayesify.weights import as_call
 from bayesify.weights.calls import is_sharded_unit
-from bayesify.weights.observing.kept_tensors import NothingBatched
 from bayesify.weights.prefix import Prefix
 
 MODES = ("deterministic", "stochastic", "ensemble")  # of `model.predict`
@@ -194,9 +193,9 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
     def one(draw: dict[str, Tensor]) -> Any:
         return model.pick(model.posterior.run_draw(model.net, call, draw, member))
 
-    kept = NothingBatched(model.posterior.nets(model.net)[member])
+    batched = BatchedRemoved(model.posterior.nets(model.net)[member])
     try:
-        with warnings.catch_warnings(), Stacked.of(weights, compiled=False), kept:
+        with warnings.catch_warnings(), Stacked.of(weights, compiled=False), batched:
             warnings.filterwarnings("ignore", "There is a performance drop")  # an op that vmap loops over
             result = torch.func.vmap(one, randomness="different")(weights)
     except torch.OutOfMemoryError:
@@ -204,8 +203,8 @@ def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) ->
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
         model.posterior.vmap_refusal = str(error)
         return None
-    if kept.found:
-        model.posterior.vmap_refusal = f"the network keeps an activation in its attribute {kept.found!r}"
+    if batched.found:
+        model.posterior.vmap_refusal = f"the network keeps an activation in its attribute {batched.found!r}"
         return None
     return result
 

@@ -36,7 +36,7 @@ class Predictive:
     spread: Tensor  # variance of those over draws
     noise: Tensor  # average over draws of the entropy (classification) or the variance (regression)
     votes: Tensor | None  # share of draws voting for each class
-    kept: tuple[Tensor, Tensor] | None = None  # (draws, ...) of both summaries, with keep_samples=True
+    per_draw: tuple[Tensor, Tensor] | None = None  # (draws, ...) of both summaries, with keep_samples=True
     input_shares: tuple[Tensor, Tensor] | None = (
         None  # of a noisy input in `spread`, and in what the draws disagree
     )
@@ -113,7 +113,7 @@ class Predictive:
     @property
     def samples(self) -> Tensor:
         """(draws, ...): each draw's probabilities, or each draw's predicted mean (without its noise)."""
-        return self._kept("samples")[0]
+        return self._per_draw("samples")[0]
 
     def log_prob(self, target: Tensor) -> Tensor:
         """log p(target) under the predictive, summed over all but the batch dimension: (batch,).
@@ -141,7 +141,7 @@ class Predictive:
         probabilities (classification), from the kept samples."""
         if not 0 < mass < 1:
             raise ValueError(f"mass={mass!r} must lie between 0 and 1")
-        samples, _ = self._kept("interval")
+        samples, _ = self._per_draw("interval")
         lower, upper = (1 - mass) / 2, (1 + mass) / 2
         if self.likelihood.task == "classification":
             return _quantile(samples, lower), _quantile(samples, upper)
@@ -169,7 +169,9 @@ class Predictive:
             spread=function(self.spread),
             noise=function(self.noise),
             votes=None if self.votes is None else function(self.votes),
-            kept=None if self.kept is None else (function(self.kept[0]), function(self.kept[1])),
+            per_draw=None
+            if self.per_draw is None
+            else (function(self.per_draw[0]), function(self.per_draw[1])),
             input_shares=None
             if self.input_shares is None
             else (function(self.input_shares[0]), function(self.input_shares[1])),
@@ -186,18 +188,18 @@ class Predictive:
         """The law of a regression's target."""
         if self.law is not None:
             return self.law
-        if self.kept is not None:
-            return NormalMixture(*self.kept)
+        if self.per_draw is not None:
+            return NormalMixture(*self.per_draw)
         return NormalMixture(self.mean[None], self.variance[None])
 
     def _only(self, task: str, field: str, instead: str) -> None:
         if self.likelihood.task != task:
             raise AttributeError(f".{field} is for {task}; this is {self.likelihood.task}: use .{instead}")
 
-    def _kept(self, field: str) -> tuple[Tensor, Tensor]:
-        if self.kept is None:
+    def _per_draw(self, field: str) -> tuple[Tensor, Tensor]:
+        if self.per_draw is None:
             raise ValueError(f".{field} needs the draws: call predict(..., keep_samples=True)")
-        return self.kept
+        return self.per_draw
 
 
 def concatenate(parts: Sequence[Predictive]) -> Predictive:
@@ -209,11 +211,11 @@ def concatenate(parts: Sequence[Predictive]) -> Predictive:
         spread=torch.cat([p.spread for p in parts]),
         noise=torch.cat([p.noise for p in parts]),
         votes=None if first.votes is None else torch.cat([p.votes for p in parts if p.votes is not None]),
-        kept=None
-        if first.kept is None
+        per_draw=None
+        if first.per_draw is None
         else (
-            torch.cat([p.kept[0] for p in parts if p.kept], 1),
-            torch.cat([p.kept[1] for p in parts if p.kept], 1),
+            torch.cat([p.per_draw[0] for p in parts if p.per_draw], 1),
+            torch.cat([p.per_draw[1] for p in parts if p.per_draw], 1),
         ),
         input_shares=None
         if all(p.input_shares is None for p in parts)

@@ -192,6 +192,11 @@ def _dicts(module: nn.Module) -> list[dict[Any, Any]]:
     return [value for name, value in vars(module).items() if type(value) is dict and name not in TORCHS_OWN]
 
 
+def attributes_of(net: nn.Module) -> list[dict[str, Any]]:
+    """Where the modules of a network keep their attributes and buffers."""
+    return [store for module in net.modules() for store in (vars(module), module._buffers)]
+
+
 REFUSAL = (
     "activation checkpointing inside the network recomputes it during backward, when the drawn weights are "
     "no longer in place, and would give wrong gradients. Switch it off in the network "

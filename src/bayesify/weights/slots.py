@@ -9,14 +9,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from bayesify.weights.calls import Slot
-from bayesify.weights.observing.outside_references import held_elsewhere
+from bayesify.weights.observing.outside_references import referenced_outside
 from bayesify.weights.observing.watch import address, memory
 
 
 def find_slots(net: nn.Module) -> dict[str, list[Slot]]:
     """Every parameter's places, by its first name; `slots[name][0]` is its own `_parameters` entry."""
     slots = _find_slots(net)
-    for name in held_elsewhere(slots):
+    for name in referenced_outside(slots):
         slots[name][0] = slots[name][0]._replace(stray=True)
     return slots
 

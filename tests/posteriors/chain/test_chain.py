@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.posteriors.chain.stored_draws import Place, StoredDraws, spread
+from bayesify.posteriors.chain.stored_draws import DrawKey, StoredDraws, spread
 
 
 def make_net() -> nn.Module:
@@ -70,7 +70,7 @@ def test_draws_are_kept_at_their_times_and_by_hand() -> None:
     model = make(burn_in=4, every=3)
     sample(model, 12)
     chain = model.posterior
-    assert [place.step for place in chain.kept.places] == [7, 10]
+    assert [key.step for key in chain.store.keys] == [7, 10]
     by_hand = make()
     sample(by_hand, 5)
     assert by_hand.posterior.num_draws == 0  # nobody knows how long this run is
@@ -79,7 +79,7 @@ def test_draws_are_kept_at_their_times_and_by_hand() -> None:
     shares = make(burn_in=0.5, num_kept=5)
     sampler = shares.optimizer(lr=1e-2, num_steps=20)
     sample(shares, 20, sampler)
-    assert [place.step for place in shares.posterior.kept.places] == [12, 14, 16, 18, 20]
+    assert [key.step for key in shares.posterior.store.keys] == [12, 14, 16, 18, 20]
 
 
 def test_prediction_averages_all_stored_draws_once() -> None:
@@ -102,8 +102,8 @@ def test_prediction_averages_all_stored_draws_once() -> None:
 
 
 def one(model: bf.BayesianModule, index: int) -> dict[str, Tensor]:
-    kept = model.posterior.kept
-    return kept.memory[kept.places[index]]
+    store = model.posterior.store
+    return store.memory[store.keys[index]]
 
 
 @torch.no_grad()
@@ -112,7 +112,7 @@ def plain(model: bf.BayesianModule, index: int) -> nn.Module:
 
 
 def test_spread_takes_the_middles() -> None:
-    places = [Place(0, step) for step in range(10)]
+    places = [DrawKey(0, step) for step in range(10)]
     assert [p.step for p in spread(places, 2)] == [2, 7]
     assert spread(places, 50) == places
 
@@ -143,9 +143,9 @@ def test_moments_of_half_precision_weights() -> None:
     for value in values:
         net.weight.data.fill_(value)
         model.collect()
-    kept = model.posterior.kept
-    assert kept.mean()["weight"].item() == pytest.approx(values.mean().item(), rel=1e-5)
-    assert kept.variance()["weight"].item() == pytest.approx(values.var(correction=0).item(), rel=1e-4)
+    store = model.posterior.store
+    assert store.mean()["weight"].item() == pytest.approx(values.mean().item(), rel=1e-5)
+    assert store.variance()["weight"].item() == pytest.approx(values.var(correction=0).item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("folder", [False, True])
@@ -220,7 +220,7 @@ def test_batch_norm_warns_and_keeps_its_statistics_with_each_draw() -> None:
     assert set(one(model, 0)) >= {"1.running_mean", "1.running_var", "0.weight"}
     expected = plain(model, 0).eval()(DATA[0]).softmax(-1)
     before = net[1].running_mean.clone()
-    model.posterior.kept.places[1:] = []
+    model.posterior.store.keys[1:] = []
     torch.testing.assert_close(model.predict(DATA[0]).probs, expected.detach())
     assert torch.equal(net[1].running_mean, before)
     assert any("batch norm" in note for note in model.summary().notes)
@@ -270,8 +270,8 @@ def test_draws_of_two_precisions_are_saved_in_the_wider_one() -> None:
     """As when the folder of a run with other `draw_dtype` was added."""
     like = {"w": torch.zeros(2)}
     kept, values = StoredDraws(like), torch.tensor([[1.0, 2.0], [math.pi, math.e]])
-    kept.add(Place(0, 1), {"w": values[0].bfloat16()})
-    kept.add(Place(1, 1), {"w": values[1]})
+    kept.add(DrawKey(0, 1), {"w": values[0].bfloat16()})
+    kept.add(DrawKey(1, 1), {"w": values[1]})
     found = kept.tensors(whole=True)
     assert found["draws.w"].dtype == torch.float32
     assert torch.equal(found["draws.w"], values)

@@ -34,7 +34,7 @@ def test_memory_is_bounded_and_prediction_reads_the_files(
     expected = in_folder(tmp_path / "a").predict(DATA[0]).probs
     monkeypatch.setattr(stored_draws, "MEMORY", 200)  # one draw takes 26 · 4 bytes
     model = in_folder(tmp_path / "b")
-    assert len(model.posterior.kept.memory) == 1
+    assert len(model.posterior.store.memory) == 1
     assert torch.equal(model.predict(DATA[0]).probs, expected)
 
 
@@ -82,7 +82,7 @@ def test_folders_of_several_machines_are_joined(tmp_path: Path) -> None:
         sample(model, 4, model.optimizer(lr=1e-2, seed=seed))
     joined = make()
     assert [joined.posterior.add_folder(tmp_path / str(seed)) for seed in range(3)] == [2, 2, 2]
-    assert {place.chain for place in joined.posterior.kept.places} == {0, 1, 2}
+    assert {key.chain for key in joined.posterior.store.keys} == {0, 1, 2}
     assert joined.predict(DATA[0], num_draws=20).num_draws == 6
     bf.save(joined, tmp_path / "all.safetensors")
     assert bf.load(tmp_path / "all.safetensors", make_net()).posterior.num_draws == 6

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from bayesify.posteriors.chain.prefetch import Ferry, ahead
+from bayesify.posteriors.chain.prefetch import Upload, prefetched
 
 SHAPES = {"a": (3, 5), "b": (), "c": (700,), "d": (2, 3, 3, 1), "e": (0, 4)}
 DTYPES = {"a": torch.float32, "b": torch.float64, "c": torch.bfloat16, "d": torch.float32, "e": torch.float32}
@@ -22,9 +22,9 @@ def test_draws_arrive_one_by_one_and_together(device: str, stored: torch.dtype |
         {name: torch.randn(w.shape, generator=generator).to(stored or w.dtype) for name, w in like.items()}
         for _ in range(7)
     ]
-    ferry = Ferry(like)
+    upload = Upload(like)
     chunks = [draws[:1], draws[1:2], draws[2:6], draws[6:]]
-    arrived = [arrive() for arrive in ahead(ferry.bring, chunks)]
+    arrived = [arrive() for arrive in prefetched(upload.bring, chunks)]
     for name, w in like.items():
         together = torch.cat([weights[name] for weights in arrived])
         expected = torch.stack([draw[name].to(w.dtype) for draw in draws])
@@ -35,9 +35,9 @@ def test_draws_arrive_one_by_one_and_together(device: str, stored: torch.dtype |
 
 def test_a_row_holds_every_tensor_at_a_place_of_its_own() -> None:
     like = {name: torch.zeros(shape, dtype=DTYPES[name]) for name, shape in SHAPES.items()}
-    ferry = Ferry(like)
-    rows = ferry.rows(2, torch.device("cpu"))
-    views = ferry.views(rows)
+    upload = Upload(like)
+    rows = upload.rows(2, torch.device("cpu"))
+    views = upload.views(rows)
     for number, view in enumerate(views.values()):
         view[0].fill_(number), view[1].fill_(-number)
     for number, (name, view) in enumerate(views.items()):
@@ -47,8 +47,8 @@ def test_a_row_holds_every_tensor_at_a_place_of_its_own() -> None:
 
 def test_draws_that_arrived_have_memory_of_their_own() -> None:
     stored = {"w": torch.ones(4)}
-    ferry = Ferry(stored)
-    first, second = ferry.bring([stored])(), ferry.bring([stored])()
+    upload = Upload(stored)
+    first, second = upload.start([stored])(), upload.start([stored])()
     first["w"].zero_()
     assert stored["w"].tolist() == second["w"][0].tolist() == [1.0] * 4
 
@@ -61,9 +61,9 @@ def test_ahead_is_one_item_ahead_and_passes_errors_on() -> None:
             taken.append(item)
             yield item
 
-    results = ahead(lambda item: 1 / (2 - item), items())
+    results = prefetched(lambda item: 1 / (2 - item), items())
     assert next(results) == 0.5 and taken == [0, 1]
     assert next(results) == 1.0 and taken == [0, 1, 2]
     with pytest.raises(ZeroDivisionError):
         next(results)
-    assert list(ahead(str, [])) == []
+    assert list(prefetched(str, [])) == []

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import bayesify as bf
 from bayesify.weights import find_slots
-from bayesify.weights.observing.outside_references import held_elsewhere
+from bayesify.weights.observing.outside_references import referenced_outside
 
 
 class Keeps(nn.Module):
@@ -232,12 +232,12 @@ def test_what_other_objects_hold_does_no_harm() -> None:
     assert penalty() is optimizer.param_groups[0]["params"][0]
 
 
-def test_only_what_is_held_elsewhere_is_watched() -> None:
+def test_only_what_is_referenced_outside_is_watched() -> None:
     net = nn.Sequential(nn.Linear(3, 4), nn.LSTM(4, 4))
     optimizer = torch.optim.Adam(net.parameters())
-    assert not held_elsewhere(find_slots(net))
+    assert not referenced_outside(find_slots(net))
     closure = in_a_closure(None, net[0].bias)
-    assert held_elsewhere(find_slots(net)) == {"0.bias"}
+    assert referenced_outside(find_slots(net)) == {"0.bias"}
     assert [name for name, places in find_slots(net).items() if places[0].stray] == ["0.bias"]
     assert closure is not None and optimizer is not None
 

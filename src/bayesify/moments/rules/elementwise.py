@@ -97,8 +97,8 @@ def log10(x: Moments) -> Moments:
 @rule(*spelled("logit", "logit_"))
 def logit(x: Moments, eps: float | None = None) -> Moments:
     """log x/(1 − x): derivative 1/(x (1 − x)), 0 where x is clamped to [ε, 1 − ε]."""
-    kept = x.mean if eps is None else x.mean.clamp(eps, 1 - eps)
-    slope = torch.where(kept == x.mean, 1 / (kept * (1 - kept)), 0.0)
+    clamped = x.mean if eps is None else x.mean.clamp(eps, 1 - eps)
+    slope = torch.where(clamped == x.mean, 1 / (clamped * (1 - clamped)), 0.0)
     return scaled(torch.logit(x.mean, eps), slope, x)
 
 

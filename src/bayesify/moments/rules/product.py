@@ -188,11 +188,11 @@ def einsum(equation: str, *operands: Any) -> Moments:
     return product(lambda a, b: torch.einsum(f"{first},{second}->{out}", a, b), x, y)
 
 
-def _sum_alone(term: str, elsewhere: set[str], x: Any) -> tuple[str, Any]:
+def _sum_alone(term: str, others: set[str], x: Any) -> tuple[str, Any]:
     """`x` summed over the indices that appear neither in the other operand nor in the result."""
-    kept = "".join(c for c in term if c in elsewhere or c == ".")
-    if kept == term:
+    remaining = "".join(c for c in term if c in others or c == ".")
+    if remaining == term:
         return term, x
     mean, var = parts(x)
-    summed = torch.einsum(f"{term}->{kept}", mean)
-    return kept, summed if var is None else Moments(summed, torch.einsum(f"{term}->{kept}", var))
+    summed = torch.einsum(f"{term}->{remaining}", mean)
+    return remaining, summed if var is None else Moments(summed, torch.einsum(f"{term}->{remaining}", var))

@@ -215,11 +215,11 @@ def masked_fill(x: Moments, mask: Tensor, value: Any) -> Moments:
 @rule(*spelled("nan_to_num", "nan_to_num_"), simplex=True)
 def nan_to_num(x: Any, nan: float | None = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """A number put in the place of another has no variance; softmax rows of nothing but masked scores become 0."""
-    kept = x.mean.isfinite()
+    finite = x.mean.isfinite()
     mean = torch.nan_to_num(x.mean, nan, posinf, neginf)
-    var = torch.where(kept, x.var, 0.0)
+    var = torch.where(finite, x.var, 0.0)
     if isinstance(x, Simplex):
-        return Simplex(mean, var, torch.where(kept, x.score_var, 0.0), x.dropped)
+        return Simplex(mean, var, torch.where(finite, x.score_var, 0.0), x.dropped)
     return Moments(mean, var)
 
 

@@ -14,7 +14,7 @@ from bayesify.checks import NonFiniteError
 from bayesify.execution import capturing
 from bayesify.posteriors.base import Posterior
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
-from bayesify.posteriors.chain.draw_store import REMEDY, Kept, Place
+from bayesify.posteriors.chain.draw_store import REMEDY, DrawKey, DrawStore
 from bayesify.posteriors.chain.energy import Energy
 from bayesify.posteriors.chain.running_moments import RunningMoments
 from bayesify.posteriors.chain.stored_draws import StoredDraws
@@ -58,7 +58,7 @@ class Chain(Posterior):
         self.due = plan(None)
         self.start = self.steps = 0  # the step at which this run began, and the present one
         now = self._now()
-        self.kept: Kept = StoredDraws(now, dtype) if keep == "draws" else RunningMoments(now)
+        self.store: DrawStore = StoredDraws(now, dtype) if keep == "draws" else RunningMoments(now)
         self.watched: list[weakref.ref[Any]] = []
         self.batch_norm = _batch_norm_note(net)
 
@@ -74,27 +74,27 @@ class Chain(Posterior):
 
     def num_passes(self, num_draws: int) -> int:
         """One where nothing is kept yet, and not more than the stored draws."""
-        most = num_draws if len(self.kept) and not isinstance(self.kept, StoredDraws) else len(self.kept)
+        most = num_draws if len(self.store) and not isinstance(self.store, StoredDraws) else len(self.store)
         return min(num_draws, max(most, 1))
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
-        return self._fitting(self.kept.draw(n, generator))
+        return self._fitting(self.store.draw(n, generator))
 
     def stream(
         self, member: int, num_draws: int, chunk: int, generator: Generator | None = None
     ) -> Iterator[tuple[int, dict[str, Tensor]]]:
         """The stored draws, read as they are needed; before the first one, the weights as they are now."""
         now = self._now()
-        if not len(self.kept):
+        if not len(self.store):
             yield 1, {name: w[None] for name, w in now.items()}
             return
-        yield from self.kept.stream(num_draws, chunk, generator, now)
+        yield from self.store.stream(num_draws, chunk, generator, now)
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
         return call_with(net, self.moving, lambda names: weights, call)
 
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
-        return self._fitting(self.kept.mean())
+        return self._fitting(self.store.mean())
 
     def kl(self, net: nn.Module) -> Tensor:
         return self.energy({name: slots[0].get() for name, slots in self.slots.items()})
@@ -105,14 +105,14 @@ class Chain(Posterior):
         if num_steps is not None:
             self.start, self.due = self.steps, self.plan(num_steps)
         if folder is not None:
-            self.kept.move_to(Path(folder))
+            self.store.move_to(Path(folder))
         if optimizer is not None and not any(optimizer is seen() for seen in self.watched):
             self.watched.append(weakref.ref(optimizer))
             optimizer.register_step_post_hook(lambda *_: self.after_step())
 
     def collect(self) -> None:
         self.check_finite()
-        self.kept.add(Place(0, self.steps), self._now())
+        self.store.add(DrawKey(0, self.steps), self._now())
 
     def check_finite(self) -> None:
         bad = first_not_finite(self._now(), self._momenta())
@@ -124,7 +124,7 @@ class Chain(Posterior):
         return self._diverged(trouble, self.steps - ago) if self.steps else None
 
     def caution(self) -> str | None:
-        if len(self.kept):
+        if len(self.store):
             return None
         return (
             f"the chain has no draws yet, after {self.steps} steps: predictions are those of its present weights, a "
@@ -132,7 +132,7 @@ class Chain(Posterior):
         )
 
     def _diverged(self, trouble: str, steps: int) -> str:
-        return diverged(trouble, steps, self._now(), self._momenta(), len(self.kept))
+        return diverged(trouble, steps, self._now(), self._momenta(), len(self.store))
 
     def after_step(self) -> None:
         """Count a step of the sampler, and keep a draw where one is due. A step that is recorded in a CUDA graph is
@@ -147,32 +147,32 @@ class Chain(Posterior):
         return f"chain, prior {self.priors[name]!r}"
 
     def notes(self) -> list[str]:
-        return [f"{len(self.kept)} draws after {self.steps} steps", *self.batch_norm]
+        return [f"{len(self.store)} draws after {self.steps} steps", *self.batch_norm]
 
     @property
     def num_draws(self) -> int:
-        return len(self.kept)
+        return len(self.store)
 
-    def each(self) -> Iterator[tuple[Place, dict[str, Tensor]]]:
-        """Every stored draw and its place, read as it is needed."""
-        if not isinstance(self.kept, StoredDraws):
+    def each(self) -> Iterator[tuple[DrawKey, dict[str, Tensor]]]:
+        """Every stored draw and its key, read as it is needed."""
+        if not isinstance(self.store, StoredDraws):
             raise TypeError("keep='moments' holds no draws: use keep='draws'")
-        for place, weights in self.kept.each():
-            yield place, self._fitting(weights)
+        for key, weights in self.store.each():
+            yield key, self._fitting(weights)
 
     def variance(self) -> dict[str, Tensor]:
         """The variance of every weight over the draws (divisor: their number)."""
-        return self._fitting(self.kept.variance())
+        return self._fitting(self.store.variance())
 
     def add_folder(self, folder: str | Path) -> int:
         """Add the draws in the folder of another run of this network, as further chains; returns their number."""
-        if not isinstance(self.kept, StoredDraws):
+        if not isinstance(self.store, StoredDraws):
             raise TypeError("keep='moments' holds no draws that others could be added to: use keep='draws'")
-        return self.kept.adopt(Path(folder))
+        return self.store.adopt(Path(folder))
 
     def extra_tensors(self) -> dict[str, Tensor]:
         """The draws, where they lie in a folder: a file of `bf.save` holds them, a checkpoint does not."""
-        return self.kept.tensors(whole=True)
+        return self.store.tensors(whole=True)
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
         self._take(tensors)
@@ -198,7 +198,7 @@ class Chain(Posterior):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         counts = {"steps": torch.tensor([self.start, self.steps])}
-        mine = {**counts, **self.kept.tensors(whole=False)}
+        mine = {**counts, **self.store.tensors(whole=False)}
         destination.update({prefix + key: value for key, value in mine.items()})
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
@@ -210,13 +210,13 @@ class Chain(Posterior):
 
     def _take(self, tensors: Mapping[str, Tensor]) -> None:
         self.start, self.steps = tensors["steps"].tolist()
-        self.kept.take(tensors)
+        self.store.take(tensors)
 
 
 def _moving(net: nn.Module) -> dict[str, list[Slot]]:
-    """The places of everything that changes while a chain runs."""
+    """The slots of everything that changes while a chain runs."""
     trained = {name for name, p in net.named_parameters() if p.requires_grad}
-    slots = {name: places for name, places in find_slots(net).items() if name in trained}
+    slots = {name: found for name, found in find_slots(net).items() if name in trained}
     for path, module in net.named_modules():
         if isinstance(module, internals.NormBase) and module.track_running_stats:
             for key in ("running_mean", "running_var"):

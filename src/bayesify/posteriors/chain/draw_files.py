@@ -11,7 +11,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from bayesify.atomic import read_header, read_tensors, write_tensors, write_text
-from bayesify.posteriors.chain.draw_store import Place
+from bayesify.posteriors.chain.draw_store import DrawKey
 
 FORMAT = 1
 INDEX = "index.json"
@@ -27,23 +27,23 @@ class DrawFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def file(self, place: Place) -> Path:
-        return self.path / f"draw-{place.chain:03d}-{place.step:09d}.safetensors"
+    def file(self, key: DrawKey) -> Path:
+        return self.path / f"draw-{key.chain:03d}-{key.step:09d}.safetensors"
 
-    def write(self, place: Place, draw: Mapping[str, Tensor]) -> bool:
+    def write(self, key: DrawKey, draw: Mapping[str, Tensor]) -> bool:
         """Is the draw in its file now?"""
-        header = {"draw": FORMAT, "chain": place.chain, "step": place.step}
-        return _tried(self.file(place), lambda path: write_tensors(path, draw, header))
+        header = {"draw": FORMAT, "chain": key.chain, "step": key.step}
+        return _tried(self.file(key), lambda path: write_tensors(path, draw, header))
 
-    def write_index(self, places: Iterable[Place], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def write_index(self, keys: Iterable[DrawKey], shapes: Mapping[str, tuple[int, ...]]) -> None:
         """List these draws; files that are not on the list (of a run that was cut off) are removed."""
         if not _writes():
             return
-        places = list(places)
-        listed = {"format": FORMAT, "draws": [list(p) for p in places]}
+        keys = list(keys)
+        listed = {"format": FORMAT, "draws": [list(p) for p in keys]}
         text = json.dumps({**listed, "shapes": {name: list(shape) for name, shape in shapes.items()}})
         _tried(self.path / INDEX, lambda path: write_text(path, text))
-        names = {self.file(place).name for place in places}
+        names = {self.file(key).name for key in keys}
         for file in self.path.glob("draw-*.safetensors"):
             if file.name not in names and re.fullmatch(r"draw-\d+-\d+\.safetensors", file.name):
                 file.unlink(missing_ok=True)

@@ -12,14 +12,14 @@ NONE_YET = f"the chain has no draws yet: {REMEDY}"
 Weights = dict[str, Tensor]
 
 
-class Place(NamedTuple):
+class DrawKey(NamedTuple):
     """Which draw: the number of its chain, and the chain's step after which it was taken."""
 
     chain: int
     step: int
 
 
-class Kept(ABC):
+class DrawStore(ABC):
     """Members, in this order: `__len__`, `add`, `draw`, `stream`, `mean`, `variance`, `move_to`, `tensors`, `take`.
 
     Weights may come back in another dtype or on another device than they went in.
@@ -30,8 +30,8 @@ class Kept(ABC):
         """How many draws were taken."""
 
     @abstractmethod
-    def add(self, place: Place, weights: Mapping[str, Tensor]) -> None:
-        """Take the weights of `place`; again for the same place: instead of the former."""
+    def add(self, key: DrawKey, weights: Mapping[str, Tensor]) -> None:
+        """Take the weights of `key`; again for the same key: instead of the former."""
 
     @abstractmethod
     def draw(self, n: int, generator: Generator | None) -> Weights:

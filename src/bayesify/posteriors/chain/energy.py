@@ -24,12 +24,12 @@ class Energy:
 
     def __init__(self, priors: Mapping[str, Prior], slots: Slots) -> None:
         self.slots = slots
-        together: dict[Prior, list[str]] = {}
+        groups: dict[Prior, list[str]] = {}
         for name, prior in priors.items():
-            together.setdefault(prior, []).append(name)
-        self.groups = [(prior, _quadratic(prior), names) for prior, names in together.items()]
+            groups.setdefault(prior, []).append(name)
+        self.groups = [(prior, _quadratic(prior), names) for prior, names in groups.items()]
         centred = all(terms is not None and terms[1] == 0 for _, terms, _ in self.groups)  # normal, around 0
-        self.can_carry = centred and not any(places[0].stray for places in slots.values())
+        self.can_carry = centred and not any(each[0].stray for each in slots.values())
 
     def __call__(self, weights: Mapping[str, Tensor]) -> Tensor:
         plain = not transformed()
@@ -50,7 +50,7 @@ class Energy:
         Compiled code would take the sum of every tensor and add every gradient in kernels of their own. There the
         network runs with the tensors that `carry_squares` gives back, whose gradients are added in one go.
         """
-        weights = {name: places[0].get() for name, places in self.slots.items()}
+        weights = {name: slots[0].get() for name, slots in self.slots.items()}
         if not (self.can_carry and compiling()) or is_sharded(net):
             return self(weights), net(*call.args, **call.kwargs)
         parts: list[Tensor] = []

@@ -18,21 +18,21 @@ Result = TypeVar("Result")
 Arrival = Callable[[], Weights]  # waits for draws: (draws, *shape)
 
 
-class Ferry:
+class Upload:
     """Brings draws to the device and the dtypes of `like`. A row holds all tensors of a draw, one after the other."""
 
     def __init__(self, like: Mapping[str, Tensor]) -> None:
         self.like = like
         self.device = next(iter(like.values())).device
-        self.places: list[tuple[str, torch.dtype, tuple[int, ...], tuple[int, ...], int]] = []
+        self.layout: list[tuple[str, torch.dtype, tuple[int, ...], tuple[int, ...], int]] = []
         self.size = 0
         for name, w in like.items():
             strides = torch.empty(w.shape, device="meta").stride()
-            self.places.append((name, w.dtype, tuple(w.shape), strides, self.size // w.element_size()))
+            self.layout.append((name, w.dtype, tuple(w.shape), strides, self.size // w.element_size()))
             self.size += -(-w.numel() * w.element_size() // ALIGN) * ALIGN
         self.stages = cycle([Stage(self), Stage(self)]) if self.device.type == "cuda" else None
 
-    def bring(self, draws: list[Weights]) -> Arrival:
+    def start(self, draws: list[Weights]) -> Arrival:
         """Sets off."""
         if self.stages is None:
             stacked = {name: torch.stack([draw[name] for draw in draws]) for name in self.like if draws}
@@ -57,21 +57,21 @@ class Ferry:
 
     def views(self, rows: Tensor) -> Weights:
         """Rows (n, size), which fill their memory, as tensors (n, *shape)."""
-        typed = {dtype: rows.view(dtype) for dtype in {place[1] for place in self.places}}
+        typed = {dtype: rows.view(dtype) for dtype in {part[1] for part in self.layout}}
         steps = {dtype: (t.shape[1],) for dtype, t in typed.items()}
         n = (len(rows),)
         return {
             name: typed[dtype].as_strided(n + shape, steps[dtype] + strides, offset)
-            for name, dtype, shape, strides, offset in self.places
+            for name, dtype, shape, strides, offset in self.layout
         }
 
 
 class Stage:
     """A row in page-locked memory, from which the GPU copies by itself."""
 
-    def __init__(self, ferry: Ferry) -> None:
-        self.row = ferry.rows(1, torch.device("cpu"), pinned=True)
-        self.views = {name: view[0] for name, view in ferry.views(self.row).items()}
+    def __init__(self, upload: Upload) -> None:
+        self.row = upload.rows(1, torch.device("cpu"), pinned=True)
+        self.views = {name: view[0] for name, view in upload.views(self.row).items()}
         self.left: Any = None  # the event after which the row may be used again
 
     def send(self, draw: Weights, row: Tensor) -> None:
@@ -88,7 +88,7 @@ def _stream(device: torch.device) -> Any:
     return torch.cuda.Stream(device)
 
 
-def ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def prefetched(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """`function(item)` for all items, by a thread that is one item ahead."""
     with ThreadPoolExecutor(1) as pool:
         next_one: Future[Result] | None = None

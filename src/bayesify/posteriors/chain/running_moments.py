@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Generator, Tensor
 
-from bayesify.posteriors.chain.draw_store import NONE_YET, Kept, Place, Weights
+from bayesify.posteriors.chain.draw_store import NONE_YET, DrawKey, DrawStore, Weights
 
 
-class RunningMoments(Kept):
+class RunningMoments(DrawStore):
     """Welford's update: d = w − mean, mean ← mean + d/n, squares ← squares + d (w − mean).
 
     A draw of it is normal, N(mean, squares/n), entries independent: the diagonal part of SWAG (Maddox et al.,
@@ -24,7 +24,7 @@ class RunningMoments(Kept):
     def __len__(self) -> int:
         return self.count
 
-    def add(self, place: Place, weights: Mapping[str, Tensor]) -> None:
+    def add(self, key: DrawKey, weights: Mapping[str, Tensor]) -> None:
         self.count += 1
         for name, w in weights.items():
             mean, squares = self.means[name].to(w.device), self.squares[name].to(w.device)

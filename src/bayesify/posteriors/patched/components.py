@@ -191,8 +191,10 @@ class Components(Posterior):
         own = held.own[name]
         if not self.assignment.zero:
             return [own, *held.others[name].unbind(0)]
-        kept = self.mixing.probs(self.patches[name].unit, own)[0] if self.mixing.learned else self.probs[0]
-        return [own / kept, None]
+        keep_prob = (
+            self.mixing.probs(self.patches[name].unit, own)[0] if self.mixing.learned else self.probs[0]
+        )
+        return [own / keep_prob, None]
 
     def role(self, name: str) -> str:
         """patched or shared, weight or bias: which prior precision a tensor has."""

@@ -123,8 +123,8 @@ class ComponentsKL:
         scale = self._scale(q, name)
         if name in q.shared:
             return scale
-        kept = q.probs[0] if q.assignment.zero else 1.0  # there the centroid is W / p_1
-        return scale * (q.probs[k] if self.l2 is None else 1.0) / kept**2
+        keep_prob = q.probs[0] if q.assignment.zero else 1.0  # there the centroid is W / p_1
+        return scale * (q.probs[k] if self.l2 is None else 1.0) / keep_prob**2
 
     def _scale(self, q: "Components", name: str) -> float:
         return self.precision[q.role(name)] / 2 if self.l2 is None else self.l2[q.role(name)]

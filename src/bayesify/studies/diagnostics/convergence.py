@@ -74,9 +74,9 @@ def function_values(model: Any, x: Any) -> Tensor:
         for index, chain in enumerate(members):
             if not isinstance(chain, Chain):
                 raise TypeError(f"{model.method.name} keeps no chain of draws: use bf.ThermostatMCMC()")
-            for place, weights in chain.each():
+            for key, weights in chain.each():
                 output = model.pick(posterior.run_draw(model.net, call, weights, index))
-                chains.setdefault((index, place.chain), []).append(output.flatten().cpu())
+                chains.setdefault((index, key.chain), []).append(output.flatten().cpu())
     if not chains:
         raise RuntimeError("the chain has no draws yet")
     length = min(map(len, chains.values()))

@@ -25,7 +25,7 @@ def chain_suite(subject: Subject) -> Outcome:
             f"suite 'chain' is for stored draws of a sampler; this run is by method {model.method.name!r}: "
             f"train with --method atmc"
         )
-    stored = min(len(part.kept) if isinstance(part.kept, StoredDraws) else 0 for part in chains)
+    stored = min(len(part.store) if isinstance(part.store, StoredDraws) else 0 for part in chains)
     x, y = subject.few()
     values = function_values(model, x) if stored >= FEWEST else torch.empty(0, 0)  # (chains, draws, outputs)
     if values.shape[1] < FEWEST:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bayesify.weights.calls import Slot
 
 
-def held_elsewhere(slots: Mapping[str, list["Slot"]]) -> set[str]:
+def referenced_outside(slots: Mapping[str, list["Slot"]]) -> set[str]:
     """The names in `slots` whose parameter has a holder besides its slots; optimisers do not count."""
     names = [name for name, places in slots.items() if _num_references(places) > len(places)]
     if not names:
