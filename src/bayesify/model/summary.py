@@ -33,6 +33,7 @@ class Summary:
 
     @property
     def random(self) -> list[str]:
+        """Names of the random parameters."""
         return [row.name for row in self.rows if row.random]
 
     @property

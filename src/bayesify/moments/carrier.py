@@ -113,9 +113,11 @@ class Carrier(StandIn):
 
     @property
     def moments(self) -> Any:
+        """What is known of the tensor it stands for, after all writes."""
         return self.storage.read()
 
     def metadata(self) -> Tensor:
+        """The mean."""
         return self.moments.mean
 
     def unpacked(self, simplex: bool = False, half: bool = False) -> Any:
@@ -132,6 +134,7 @@ class Carrier(StandIn):
         return getattr(self, name) if name in vars(StandIn) else get(self.metadata())
 
     def data_ptr(self) -> int:
+        """0: a carrier has no memory of its own."""
         return 0  # it has no place of its own
 
     def __repr__(self) -> str:
@@ -142,6 +145,7 @@ class Carrier(StandIn):
 
     @classmethod
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Find the rule of the operation, unpack the carriers, wrap or write back what it returns."""
         if func in METADATA:
             return func(*replace(args, Carrier, _mean), **replace(kwargs, Carrier, _mean))
         kwargs = renamed(kwargs)
@@ -200,6 +204,7 @@ def carried(moments: Any, forms: tuple[str, ...] = ("",)) -> Carrier:
 
 
 def is_complex(value: Any) -> bool:
+    """Does `value` hold complex numbers?"""
     held = value.moments if isinstance(value, Carrier) else value
     return isinstance(held, RANDOM) and held.mean.is_complex()
 
@@ -260,6 +265,7 @@ def _mean(carrier: Carrier) -> Tensor:
 
 
 def first_carrier(values: Iterable[Any]) -> Any:
+    """The first carrier among the values, also one level down in lists and tuples; None without one."""
     for value in values:
         if isinstance(value, Carrier):
             return value

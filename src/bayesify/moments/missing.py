@@ -43,6 +43,7 @@ _INSTEAD = {
 
 
 def no_place(func: Any) -> str:
+    """The error of a random value written where no variance can be held."""
     instead = _INSTEAD.get(func, "leave out the underscore")
     return (
         f"{name_of(func)!r} in {calling_module()} writes a random value into a tensor that is not random, "

@@ -20,6 +20,7 @@ class StandIn:
 
     @classmethod
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What becomes of an operation that takes a stand-in."""
         raise NotImplementedError(f"{cls.__name__}.handle")
 
     @classmethod
@@ -36,56 +37,70 @@ class StandIn:
 
     @property
     def shape(self) -> torch.Size:
+        """Of the tensor it stands for."""
         return self.metadata().shape
 
     @property
     def dtype(self) -> torch.dtype:
+        """Of the tensor it stands for."""
         return self.metadata().dtype
 
     @property
     def device(self) -> torch.device:
+        """Of the tensor it stands for."""
         return self.metadata().device
 
     @property
     def ndim(self) -> int:
+        """Of the tensor it stands for."""
         return self.metadata().ndim
 
     # these hold values, so they are operations like any other
     @property
     def T(self) -> Any:
+        """The transpose."""
         return self.handle(torch.Tensor.t, (self,), {}) if self.ndim <= 2 else self.mT
 
     @property
     def mT(self) -> Any:
+        """The transpose of the last two dimensions."""
         return self.handle(torch.Tensor.transpose, (self, -2, -1), {})
 
     @property
     def H(self) -> Any:
+        """The conjugate transpose."""
         return self.T.conj() if self.dtype.is_complex else self.T
 
     @property
     def mH(self) -> Any:
+        """The conjugate transpose of the last two dimensions."""
         return self.mT.conj() if self.dtype.is_complex else self.mT
 
     @property
     def data(self) -> Any:
+        """The same values without a graph."""
         return self.handle(torch.Tensor.detach, (self,), {})
 
     @property
     def real(self) -> Any:
+        """The real part."""
         return self.handle(torch.real, (self,), {})
 
     @property
     def imag(self) -> Any:
+        """The imaginary part."""
         return self.handle(torch.imag, (self,), {})
 
     def dim(self) -> int:
+        """The number of dimensions."""
         return self.metadata().dim()
 
     def size(self, dim: int | None = None) -> Any:
+        """The shape, or the length of one dimension."""
         return self.metadata().shape if dim is None else self.metadata().shape[dim]
 
     def numel(self) -> int:
+        """The number of entries."""
         return self.metadata().numel()
 
     def __len__(self) -> int:

@@ -45,6 +45,7 @@ class Gaussian(NamedTuple):
 
     @property
     def var(self) -> Tensor:
+        """The diagonal of the covariance, in the shape of the mean."""
         return self.cov.diagonal(dim1=-2, dim2=-1).reshape(self.mean.shape)
 
 

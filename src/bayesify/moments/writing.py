@@ -37,6 +37,7 @@ class Storage:
         return self.num_writes if self.whole is None else self.whole.writes()
 
     def read(self) -> Any:
+        """The moments, anew where another view was written."""
         if self.whole is not None and self.seen != self.writes():
             whole = _by_entry(self.whole.read())
             self.held = type(whole)(self.part(whole.mean), self.part(whole.var))  # type: ignore[misc]
@@ -44,6 +45,7 @@ class Storage:
         return self.held
 
     def write(self, held: Any) -> None:
+        """Put new moments here, and into the whole."""
         if self.whole is None:
             self.num_writes += 1
         else:

@@ -28,10 +28,12 @@ class KLWarmup:
 
     @property
     def kl_weight(self) -> float:
+        """The weight at the present step."""
         share = min(self.steps_done / self.num_steps, 1.0)
         return self.start + share * (self.end - self.start)
 
     def step(self) -> None:
+        """One step further; call it after every optimiser step."""
         self.steps_done += 1
         self._apply()
 
@@ -39,8 +41,10 @@ class KLWarmup:
         self.model.kl_weight.fill_(self.kl_weight)
 
     def state_dict(self) -> dict[str, Any]:
+        """How far the warm-up is."""
         return {"steps_done": self.steps_done}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
         self.steps_done = state["steps_done"]
         self._apply()

@@ -50,13 +50,16 @@ class LastOutput(StandIn):
         self.generator = generator
 
     def metadata(self) -> Tensor:
+        """One part: all have the output's shape."""
         return self.parts[0]
 
     def moved(self, parts: tuple[Tensor, ...]) -> "LastOutput":
+        """The same law with its entries elsewhere."""
         return LastOutput(parts, self.normal, self.num_draws, self.generator)
 
     @classmethod
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Operations that move entries act on every part; others are refused."""
         if func in METADATA:
             return func(*replace(args, LastOutput, LastOutput.metadata), **kwargs)
         if func not in MOVES or not isinstance(args[0], LastOutput):

@@ -31,6 +31,7 @@ class UsedAgain(RuntimeError):
 
     @property
     def name(self) -> str:
+        """The weight that was used a second time."""
         return self.args[0]
 
 
@@ -46,6 +47,7 @@ class LocalWeight(StandIn):
         self.drawn: Tensor | None = None
 
     def metadata(self) -> Tensor:
+        """The mean of the weight."""
         return self.q.mean
 
     def draw(self) -> Tensor:
@@ -65,6 +67,7 @@ class LocalWeight(StandIn):
 
     @classmethod
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A linear operation samples its output; any other takes the draw."""
         if func in METADATA:
             return func(*replace(args, LocalWeight, LocalWeight.metadata), **kwargs)
         if func in LINEAR_MAPS:

@@ -21,6 +21,7 @@ FIRST_ORDER = ("",)  # forms of the rules: first order everywhere
 
 
 def carriers(distributions: Mapping[str, Family], forms: tuple[str, ...] = FIRST_ORDER) -> dict[str, Carrier]:
+    """A carrier of the moments of every distribution, by name."""
     return {name: _carried(Moments(q.mean, q.variance), forms) for name, q in distributions.items()}
 
 

@@ -51,10 +51,12 @@ class ExampleWeight(StandIn):
         self.choose = choose
 
     def metadata(self) -> Tensor:
+        """The tensor whose place it takes."""
         return self.like
 
     @classmethod
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Norms, linear maps and convolutions take one choice per example; others one for all."""
         if func in METADATA:
             return func(*replace(args, ExampleWeight, ExampleWeight.metadata), **kwargs)
         if func in NORMS:

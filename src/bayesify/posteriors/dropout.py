@@ -94,6 +94,7 @@ class FixedMask(nn.Module):
         self.seed = (seed + zlib.crc32(path.encode())) % 2**63  # layers of one draw differ
 
     def forward(self, x: Tensor) -> Tensor:
+        """s ∘ x + t, from two calls of the layer with one seed."""
         shape = (1, *x.shape[1:])
         with torch.random.fork_rng([]):
             torch.manual_seed(self.seed)

@@ -74,6 +74,7 @@ class Accumulator:
             self.outputs.append(more.outputs)
 
     def result(self) -> Predictive:
+        """The prediction of all draws so far."""
         per_draw = None
         if self.keep_samples:
             per_draw = (torch.cat([v for v, _ in self.per_draw]), torch.cat([n for _, n in self.per_draw]))

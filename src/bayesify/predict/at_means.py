@@ -26,6 +26,7 @@ class AtMeans:
         self.nets: list[nn.Module] = [net.eval() for net in nets]
 
     def parameters(self) -> Iterator[nn.Parameter]:
+        """Those of the model, whose device inputs go to."""
         return self.model.parameters()
 
     def predict(

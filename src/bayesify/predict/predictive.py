@@ -77,16 +77,19 @@ class Predictive:
     # -- both -----------------------------------------------------------------------------------------
     @property
     def entropy(self) -> Tensor:
+        """Total uncertainty in nats; of regression that of the normal with the same mean and variance."""
         if self.likelihood.task == "regression":
             return 0.5 * (2 * math.pi * math.e * self.variance).log()
         return self.likelihood.classes.entropy(self.mean)
 
     @property
     def aleatoric(self) -> Tensor:
+        """Uncertainty that more data would not remove: that of the single draws, on average."""
         return self.noise
 
     @property
     def epistemic(self) -> Tensor:
+        """Uncertainty that the draws' disagreement shows, for the input without its own variance."""
         return self._disagreement if self.input_shares is None else self._disagreement - self.input_noise
 
     @property
@@ -104,10 +107,12 @@ class Predictive:
 
     @property
     def variance(self) -> Tensor:
+        """Of the target (regression: noise included), or of the probabilities over draws."""
         return self.noise + self.spread if self.likelihood.task == "regression" else self.spread
 
     @property
     def std(self) -> Tensor:
+        """The root of `variance`."""
         return self.variance.sqrt()
 
     @property

@@ -64,9 +64,11 @@ class Slot(NamedTuple):
     stray: bool = False  # something besides the network's modules holds the parameter: calls are watched
 
     def get(self) -> Any:
+        """What stands there."""
         return getattr(self.module, self.attribute)[self.key]
 
     def set(self, value: Any) -> None:
+        """Put `value` there."""
         getattr(self.module, self.attribute)[self.key] = value
 
 

@@ -13,6 +13,8 @@ from bayesify.torch_internals import pytree
 
 
 class Record(NamedTuple):
+    """A call of one module: what it returned, and the versions of those tensors."""
+
     module: nn.Module
     output: Any
     versions: list[int]

@@ -23,11 +23,13 @@ def scaled(mean: Tensor, slope: Tensor, x: Any) -> Any:
 
 @rule(*spelled("relu", "relu_"))
 def relu(x: Moments) -> Moments:
+    """f′ = 1 above 0, else 0."""
     return Moments(x.mean.relu(), torch.where(x.mean > 0, x.var, 0.0))
 
 
 @rule(*spelled("leaky_relu", "leaky_relu_"))
 def leaky_relu(x: Moments, negative_slope: float = 0.01) -> Moments:
+    """f′ = 1 above 0, else the slope."""
     return Moments(
         F.leaky_relu(x.mean, negative_slope), torch.where(x.mean > 0, x.var, negative_slope**2 * x.var)
     )
@@ -56,11 +58,13 @@ def rrelu(x: Moments, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
 
 @rule(*spelled("elu", "elu_"))
 def elu(x: Moments, alpha: float = 1.0) -> Moments:
+    """f′ = α eˣ below 0."""
     return scaled(F.elu(x.mean, alpha), torch.where(x.mean > 0, 1.0, alpha * x.mean.clamp_max(0).exp()), x)
 
 
 @rule(*spelled("celu", "celu_"))
 def celu(x: Moments, alpha: float = 1.0) -> Moments:
+    """f′ = e^{x/α} below 0."""
     return scaled(F.celu(x.mean, alpha), (x.mean / alpha).clamp_max(0).exp(), x)
 
 
@@ -69,6 +73,7 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.050700987355480493
 
 @rule(*spelled("selu", "selu_"))
 def selu(x: Moments) -> Moments:
+    """f′ = scale above 0, scale · α eˣ below."""
     slope = torch.where(x.mean > 0, SELU_SCALE, SELU_SCALE * SELU_ALPHA * x.mean.clamp_max(0).exp())
     return scaled(F.selu(x.mean), slope, x)
 
@@ -88,6 +93,7 @@ def gelu(x: Moments, approximate: str = "none") -> Moments:
 
 @rule(*spelled("silu", "silu_"))
 def silu(x: Moments) -> Moments:
+    """f′ = s (1 + x (1 − s)), s = sigmoid x."""
     s = x.mean.sigmoid()
     return scaled(F.silu(x.mean), s * (1 + x.mean * (1 - s)), x)
 
@@ -101,27 +107,32 @@ def mish(x: Moments) -> Moments:
 
 @rule(*spelled("softplus"))
 def softplus(x: Moments, beta: float = 1.0, threshold: float = 20.0) -> Moments:
+    """f′ = sigmoid βx."""
     return scaled(F.softplus(x.mean, beta, threshold), (beta * x.mean).sigmoid(), x)
 
 
 @rule(*spelled("softsign"))
 def softsign(x: Moments) -> Moments:
+    """f′ = (1 + |x|)⁻²."""
     return scaled(F.softsign(x.mean), (1 + x.mean.abs()).pow(-2), x)
 
 
 @rule(*spelled("sigmoid", "sigmoid_", "expit"))
 def sigmoid(x: Moments) -> Moments:
+    """f′ = s (1 − s)."""
     s = x.mean.sigmoid()
     return scaled(s, s * (1 - s), x)
 
 
 @rule(*spelled("logsigmoid"))
 def logsigmoid(x: Moments) -> Moments:
+    """f′ = sigmoid(−x)."""
     return scaled(F.logsigmoid(x.mean), (-x.mean).sigmoid(), x)
 
 
 @rule(*spelled("tanh", "tanh_"))
 def tanh(x: Moments) -> Moments:
+    """f′ = 1 − tanh² x."""
     t = x.mean.tanh()
     return scaled(t, 1 - t.square(), x)
 
@@ -134,11 +145,13 @@ def tanhshrink(x: Moments) -> Moments:
 
 @rule(*spelled("softshrink"))
 def softshrink(x: Moments, lambd: float = 0.5) -> Moments:
+    """f′ = 1 outside ±λ, else 0."""
     return Moments(F.softshrink(x.mean, lambd), torch.where(x.mean.abs() > lambd, x.var, 0.0))
 
 
 @rule(*spelled("hardshrink"))
 def hardshrink(x: Moments, lambd: float = 0.5) -> Moments:
+    """f′ = 1 outside ±λ, else 0."""
     return Moments(F.hardshrink(x.mean, lambd), torch.where(x.mean.abs() > lambd, x.var, 0.0))
 
 
@@ -151,17 +164,20 @@ def hardswish(x: Moments) -> Moments:
 
 @rule(*spelled("hardsigmoid"))
 def hardsigmoid(x: Moments) -> Moments:
+    """f′ = 1/6 inside ±3, else 0."""
     return Moments(F.hardsigmoid(x.mean), torch.where(x.mean.abs() < 3, x.var / 36, 0.0))
 
 
 @rule(*spelled("threshold", "threshold_", "_threshold"))
 def threshold(x: Moments, threshold: float, value: float) -> Moments:
+    """f′ = 1 above the threshold, else 0."""
     above = x.mean > threshold
     return Moments(torch.where(above, x.mean, value), torch.where(above, x.var, 0.0))
 
 
 @rule(*spelled("clamp", "clamp_", "clip", "clip_"))
 def clamp(x: Any, min: Any = None, max: Any = None) -> Moments:
+    """f′ = 1 between the bounds, which may be random themselves."""
     if any(isinstance(bound, Moments) for bound in (min, max)):
         for ahead, bound in ((torch.ge, min), (torch.le, max)):
             x = x if bound is None else extreme_of_two(ahead, x, bound)
@@ -172,21 +188,25 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Moments:
 
 @rule(*spelled("clamp_min", "clamp_min_"))
 def clamp_min(x: Moments, min: Any) -> Moments:
+    """`clamp` from below."""
     return clamp(x, min=min)
 
 
 @rule(*spelled("clamp_max", "clamp_max_"))
 def clamp_max(x: Moments, max: Any) -> Moments:
+    """`clamp` from above."""
     return clamp(x, max=max)
 
 
 @rule(*spelled("hardtanh", "hardtanh_"))
 def hardtanh(x: Moments, min_val: float = -1.0, max_val: float = 1.0) -> Moments:
+    """`clamp` to [min_val, max_val]."""
     return clamp(x, min_val, max_val)
 
 
 @rule(*spelled("relu6"))
 def relu6(x: Moments) -> Moments:
+    """`clamp` to [0, 6]."""
     return clamp(x, 0.0, 6.0)
 
 

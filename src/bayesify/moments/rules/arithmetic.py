@@ -30,16 +30,19 @@ def add(x: Any, y: Any, *, alpha: float = 1) -> Moments:
 
 @rule(*spelled("sub", "sub_", "subtract", "__sub__", "__isub__"), half=True, complex_too=True)
 def sub(x: Any, y: Any, *, alpha: float = 1) -> Moments:
+    """x − α y."""
     return add(x, y, alpha=-alpha)
 
 
 @rule(*spelled("rsub", "__rsub__"), half=True, complex_too=True)
 def rsub(x: Any, y: Any) -> Moments:
+    """y − x."""
     return add(y, x, alpha=-1)
 
 
 @rule(*spelled("neg", "neg_", "negative", "__neg__"), half=True, complex_too=True)
 def negative(x: Moments) -> Moments:
+    """The variance stays."""
     return Moments(-x.mean, x.var)
 
 
@@ -60,6 +63,7 @@ def mul(x: Any, y: Any) -> Moments:
 
 
 def has_complex(*operands: Any) -> bool:
+    """Is one of the operands complex?"""
     return any(
         isinstance(m, complex) or (isinstance(m, Tensor) and m.is_complex()) for m, _ in map(parts, operands)
     )
@@ -119,6 +123,7 @@ def div(x: Any, y: Any, *, rounding_mode: None = None) -> Moments:
 
 @rule(*spelled("__rtruediv__", "__rdiv__"), half=True)
 def rdiv(x: Any, y: Any) -> Moments:
+    """y / x."""
     return div(y, x)
 
 
@@ -154,6 +159,7 @@ def _squared(value: Any) -> Any:
 
 @rule(*spelled("sum"), complex_too=True)
 def total(x: Moments, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Moments:
+    """Variances of independent entries add."""
     return Moments(torch.sum(x.mean, dim, keepdim, dtype=dtype), torch.sum(x.var, dim, keepdim, dtype=dtype))
 
 
@@ -167,11 +173,13 @@ def average(x: Moments, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 
 @rule(*spelled("cumsum", "cumsum_"))
 def cumsum(x: Moments, dim: int, *, dtype: Any = None) -> Moments:
+    """Variances of independent entries add."""
     return Moments(x.mean.cumsum(dim, dtype=dtype), x.var.cumsum(dim, dtype=dtype))
 
 
 @rule(*spelled("trace"))
 def trace(x: Moments) -> Moments:
+    """Variances of independent entries add."""
     return Moments(x.mean.trace(), x.var.trace())
 
 

@@ -21,6 +21,7 @@ MAX_GIGABYTES = 4.0  # the largest covariance of one layer; raise it where there
 
 
 def check_size(batch: int, n: int, like: Tensor) -> None:
+    """A covariance that takes more than MAX_GIGABYTES raises."""
     if torch.compiler.is_exporting():  # the batch size is not known yet
         return
     gigabytes = batch * n * n * like.element_size() / 2**30
@@ -121,11 +122,13 @@ for _operation in (F.conv1d, F.conv2d, F.conv3d):
 
 @rule(*spelled("relu", "relu_"), form="full")
 def relu(x: Gaussian) -> Gaussian:
+    """f′ = 1 above 0, else 0."""
     return activation.scaled(x.mean.relu(), (x.mean > 0).to(x.mean.dtype), x)
 
 
 @rule(*spelled("leaky_relu"), form="full")
 def leaky_relu(x: Gaussian, negative_slope: float = 0.01) -> Gaussian:
+    """f′ = 1 above 0, else the slope."""
     slope = torch.where(x.mean > 0, torch.ones_like(x.mean), negative_slope)
     return activation.scaled(F.leaky_relu(x.mean, negative_slope), slope, x)
 

@@ -25,6 +25,7 @@ def dropout(x: Any, p: float = 0.5, training: bool = True) -> Any:
 
 @rule(F.alpha_dropout, F.feature_alpha_dropout)
 def alpha_dropout(x: Moments, p: float = 0.5, training: bool = False) -> Moments:
+    """The identity in eval mode; in training it has no rule."""
     if not training or p == 0:
         return x
     raise NotImplementedError(not_covered(F.alpha_dropout, "training=True (nn.Dropout has one)"))

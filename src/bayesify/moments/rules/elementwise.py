@@ -22,6 +22,7 @@ def absolute(x: Moments) -> Moments:
 
 @rule(*spelled("square", "square_"))
 def square(x: Moments) -> Moments:
+    """f′ = 2x."""
     return scaled(x.mean.square(), 2 * x.mean, x)
 
 
@@ -41,56 +42,66 @@ def power(x: Any, exponent: Any) -> Moments:
 
 @rule(torch.Tensor.__rpow__)
 def power_of(exponent: Moments, x: Any) -> Moments:
+    """`power` with the operands swapped."""
     return power(x, exponent)
 
 
 @rule(*spelled("sqrt", "sqrt_"))
 def sqrt(x: Moments) -> Moments:
+    """f′ = 1/(2√x)."""
     y = x.mean.sqrt()
     return scaled(y, 0.5 / y, x)
 
 
 @rule(*spelled("rsqrt", "rsqrt_"))
 def rsqrt(x: Moments) -> Moments:
+    """f′ = −x^{−3/2}/2."""
     y = x.mean.rsqrt()
     return scaled(y, -0.5 * y / x.mean, x)
 
 
 @rule(*spelled("reciprocal", "reciprocal_"))
 def reciprocal(x: Moments) -> Moments:
+    """f′ = −1/x²."""
     y = x.mean.reciprocal()
     return scaled(y, y.square(), x)
 
 
 @rule(*spelled("exp", "exp_"))
 def exp(x: Moments) -> Moments:
+    """f′ = eˣ."""
     y = x.mean.exp()
     return scaled(y, y, x)
 
 
 @rule(*spelled("exp2", "exp2_"))
 def exp2(x: Moments) -> Moments:
+    """f′ = 2ˣ log 2."""
     y = x.mean.exp2()
     return scaled(y, math.log(2) * y, x)
 
 
 @rule(*spelled("expm1", "expm1_"))
 def expm1(x: Moments) -> Moments:
+    """f′ = eˣ."""
     return scaled(x.mean.expm1(), x.mean.exp(), x)
 
 
 @rule(*spelled("log", "log_"))
 def log(x: Moments) -> Moments:
+    """f′ = 1/x."""
     return scaled(x.mean.log(), 1 / x.mean, x)
 
 
 @rule(*spelled("log2", "log2_"))
 def log2(x: Moments) -> Moments:
+    """f′ = 1/(x log 2)."""
     return scaled(x.mean.log2(), 1 / (math.log(2) * x.mean), x)
 
 
 @rule(*spelled("log10", "log10_"))
 def log10(x: Moments) -> Moments:
+    """f′ = 1/(x log 10)."""
     return scaled(x.mean.log10(), 1 / (math.log(10) * x.mean), x)
 
 
@@ -104,26 +115,31 @@ def logit(x: Moments, eps: float | None = None) -> Moments:
 
 @rule(*spelled("log1p", "log1p_"))
 def log1p(x: Moments) -> Moments:
+    """f′ = 1/(1 + x)."""
     return scaled(x.mean.log1p(), 1 / (1 + x.mean), x)
 
 
 @rule(*spelled("sin", "sin_"))
 def sin(x: Moments) -> Moments:
+    """f′ = cos x."""
     return scaled(x.mean.sin(), x.mean.cos(), x)
 
 
 @rule(*spelled("cos", "cos_"))
 def cos(x: Moments) -> Moments:
+    """f′ = −sin x."""
     return scaled(x.mean.cos(), x.mean.sin(), x)
 
 
 @rule(*spelled("erf", "erf_"))
 def erf(x: Moments) -> Moments:
+    """f′ = 2/√π e^{−x²}."""
     return scaled(torch.erf(x.mean), 2 / math.sqrt(math.pi) * (-x.mean.square()).exp(), x)
 
 
 @rule(*spelled("erfc", "erfc_"))
 def erfc(x: Moments) -> Moments:
+    """f′ = −2/√π e^{−x²}."""
     return Moments(torch.erfc(x.mean), erf(x).var)
 
 
@@ -135,16 +151,19 @@ def ndtr(x: Moments) -> Moments:
 
 @rule(*spelled("asin", "asin_", "arcsin", "arcsin_"))
 def asin(x: Moments) -> Moments:
+    """f′ = 1/√(1 − x²)."""
     return scaled(x.mean.asin(), (1 - x.mean.square()).rsqrt(), x)
 
 
 @rule(*spelled("acos", "acos_", "arccos", "arccos_"))
 def acos(x: Moments) -> Moments:
+    """f′ = −1/√(1 − x²)."""
     return Moments(x.mean.acos(), asin(x).var)
 
 
 @rule(*spelled("atanh", "atanh_", "arctanh", "arctanh_"))
 def atanh(x: Moments) -> Moments:
+    """f′ = 1/(1 − x²)."""
     return scaled(x.mean.atanh(), 1 / (1 - x.mean.square()), x)
 
 
@@ -160,19 +179,23 @@ def atan2(y: Any, x: Any) -> Moments:
 
 @rule(*spelled("atan", "atan_", "arctan", "arctan_"))
 def atan(x: Moments) -> Moments:
+    """f′ = 1/(1 + x²)."""
     return scaled(x.mean.atan(), 1 / (1 + x.mean.square()), x)
 
 
 @rule(*spelled("sinh", "sinh_"))
 def sinh(x: Moments) -> Moments:
+    """f′ = cosh x."""
     return scaled(x.mean.sinh(), x.mean.cosh(), x)
 
 
 @rule(*spelled("cosh", "cosh_"))
 def cosh(x: Moments) -> Moments:
+    """f′ = sinh x."""
     return scaled(x.mean.cosh(), x.mean.sinh(), x)
 
 
 @rule(*spelled("asinh", "asinh_", "arcsinh", "arcsinh_"))
 def asinh(x: Moments) -> Moments:
+    """f′ = 1/√(1 + x²)."""
     return scaled(x.mean.asinh(), (1 + x.mean.square()).rsqrt(), x)

@@ -53,6 +53,7 @@ def square(x: Moments) -> Moments:
 
 @rule(*spelled("pow", "pow_", "__pow__", "__ipow__"), form="exact")
 def power(x: Any, exponent: Any) -> Moments:
+    """x² has exact moments; other powers are first order."""
     is_square = isinstance(x, Moments) and isinstance(exponent, int | float) and exponent == 2
     return square(x) if is_square else elementwise.power(x, exponent)
 
@@ -64,6 +65,7 @@ def power(x: Any, exponent: Any) -> Moments:
     complex_too=True,
 )
 def mul(x: Any, y: Any) -> Moments:
+    """x · x has exact moments as x²."""
     return square(x) if x is y and not x.mean.is_complex() else arithmetic.mul(x, y)
 
 

@@ -36,6 +36,7 @@ def extreme(pick: Any, ahead: Any, x: Any, dim: Any = None, keepdim: bool = Fals
 
 
 def extreme_of_two(ahead: Any, x: Any, other: Any) -> Moments:
+    """Entry by entry the operand whose mean is ahead, with its variance."""
     (mean, var), (y, y_var) = parts(x), parts(other)
     first = ahead(mean, y)
     return Moments(
@@ -54,6 +55,7 @@ rule(*spelled("minimum", "fmin"))(partial(extreme_of_two, torch.le))
 def topk(
     x: Moments, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Moments, Tensor]:
+    """The entries with the largest means, with their variances."""
     mean, index = x.mean.topk(k, dim, largest, sorted)
     return Entries(Moments(mean, x.var.gather(dim, index)), index)
 

@@ -20,6 +20,7 @@ SCALES = {"forward": 1.0, "ortho": 0.5, None: 0.0, "backward": 0.0}  # of a forw
 
 @rule(torch.complex, complex_too=True)
 def complex_of(real: Any, imaginary: Any) -> Moments:
+    """Variances of real and imaginary part become one complex number."""
     means, variances = zip(*(parts(x) for x in (real, imaginary)), strict=True)
     filled = (torch.zeros_like(m) if v is None else v for m, v in zip(means, variances, strict=True))
     return Moments(torch.complex(*means), torch.complex(*filled))
@@ -30,6 +31,7 @@ rule(torch.view_as_complex, complex_too=True)(partial(moved, torch.view_as_compl
 
 @rule(*spelled("conj", "conj_physical"), complex_too=True)
 def conjugate(x: Moments) -> Moments:
+    """The variances of both parts stay."""
     return Moments(x.mean.conj(), x.var)
 
 

@@ -63,6 +63,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
 
 @rule(*spelled("dist"))
 def dist(x: Any, y: Any, p: float = 2.0) -> Moments:
+    """The norm of x − y."""
     return vector_norm(sub(x, y), p)
 
 
@@ -153,11 +154,13 @@ def deviation(
 
 @rule(*spelled("var_mean"))
 def variance_and_mean(x: Moments, dim: Any = None, *args: Any, **kwargs: Any) -> tuple[Moments, Moments]:
+    """`variance`, and the mean."""
     return _with_mean(variance, x, dim, *args, **kwargs)
 
 
 @rule(*spelled("std_mean"))
 def deviation_and_mean(x: Moments, dim: Any = None, *args: Any, **kwargs: Any) -> tuple[Moments, Moments]:
+    """`deviation`, and the mean."""
     return _with_mean(deviation, x, dim, *args, **kwargs)
 
 

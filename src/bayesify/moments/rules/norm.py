@@ -52,6 +52,7 @@ def batch_norm(
 def layer_norm(
     x: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, form: str
 ) -> Moments:
+    """`standardize` over the last dimensions, then γ and β."""
     dims = tuple(range(-len(normalized_shape), 0))
     return affine(*standardize(x, dims, eps, form), weight, bias, tuple(normalized_shape))
 
@@ -60,6 +61,7 @@ def layer_norm(
 def group_norm(
     x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, form: str
 ) -> Moments:
+    """`standardize` over the channels and positions of each group, then γ and β."""
     mean, var = parts(x)
     grouped = (mean.shape[0], num_groups, -1)  # (batch, groups, entries)
     inner = mean.reshape(grouped)

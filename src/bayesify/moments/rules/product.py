@@ -38,6 +38,7 @@ MATMULS = (torch.linalg.matmul, torch.sparse.mm, *spelled("matmul", "bmm", "mm",
 
 @rule(*MATMULS, simplex=True, half=True, complex_too=True)
 def matmul(x: Any, y: Any) -> Moments:
+    """x y; rows of attention weights x give a weighted mean."""
     if isinstance(x, Simplex):
         y = y.moments() if isinstance(y, Simplex) else y
         return weighted_mean(x, y) if parts(y)[0].dim() > 1 else product(torch.matmul, x.moments(), y)
@@ -46,6 +47,7 @@ def matmul(x: Any, y: Any) -> Moments:
 
 @rule(torch.Tensor.__rmatmul__, half=True)
 def rmatmul(y: Any, x: Any) -> Moments:
+    """y x."""
     return product(torch.matmul, x, y)
 
 
@@ -61,6 +63,7 @@ for _operation in (*spelled("outer", "ger", "inner", "kron"),):
 
 @rule(torch.tensordot, half=True)
 def tensordot(x: Any, y: Any, dims: Any = 2, out: None = None) -> Moments:
+    """A sum of products over the dimensions `dims`."""
     return product(lambda a, b: torch.tensordot(a, b, dims), x, y)
 
 

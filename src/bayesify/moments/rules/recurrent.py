@@ -35,6 +35,7 @@ def gru_step(gates: Any, state: State, w: Any, b: Any) -> State:
 
 
 def plain_step(activation: Any, gates: Any, state: State, w: Any, b: Any) -> State:
+    """h ← activation(gates + W h + b)."""
     return (activation(gates + F.linear(state[0], w, b)),)
 
 
@@ -103,18 +104,21 @@ def sequence_of(
 
 @rule(internals.pack_padded_sequence)
 def pack_padded_sequence(x: Moments, lengths: Tensor, batch_first: bool) -> tuple[Moments, Tensor]:
+    """Moves mean and variance alike."""
     (mean, sizes), (var, _) = (internals.pack_padded_sequence(t, lengths, batch_first) for t in x)
     return Moments(mean, var), sizes
 
 
 @rule(internals.pad_packed_sequence)
 def pad_packed_sequence(x: Moments, sizes: Tensor, batch_first: bool, value: float, length: int) -> Any:
+    """Moves mean and variance alike; padding has no variance."""
     mean, lengths = internals.pad_packed_sequence(x.mean, sizes, batch_first, value, length)
     var, _ = internals.pad_packed_sequence(x.var, sizes, batch_first, 0.0, length)
     return Moments(mean, var), lengths
 
 
 def cell(name: str, x: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
+    """One step of a recurrent cell."""
     state = STEPS[name](F.linear(x, w_ih, b_ih), tuple(hx) if name == "lstm" else (hx,), w_hh, b_hh)
     return state if name == "lstm" else state[0]
 

@@ -32,6 +32,7 @@ def residual_sum(x: Any, y: Any, *, alpha: float = 1) -> Moments:
 
 @rule(*spelled("sub", "sub_", "subtract", "__sub__", "__isub__"), form="cross", half=True, complex_too=True)
 def residual_difference(x: Any, y: Any, *, alpha: float = 1) -> Moments:
+    """`residual_sum` with −α."""
     return residual_sum(x, y, alpha=-alpha)
 
 

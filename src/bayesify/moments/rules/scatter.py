@@ -68,12 +68,14 @@ def scatter(
 
 @rule(*spelled("index_copy", "index_copy_"))
 def index_copy(x: Any, dim: int, index: Tensor, source: Any) -> Moments:
+    """Copied entries bring their variances."""
     (mean, var), (new, new_var) = _both(x), _both(source)
     return Moments(mean.index_copy(dim, index, new), var.index_copy(dim, index, new_var))
 
 
 @rule(*spelled("index_fill", "index_fill_"))
 def index_fill(x: Moments, dim: int, index: Tensor, value: Any) -> Moments:
+    """Filled entries have no variance."""
     return Moments(x.mean.index_fill(dim, index, value), x.var.index_fill(dim, index, 0.0))
 
 

@@ -108,6 +108,7 @@ VIEWS.update(dict.fromkeys(spelled(*ALWAYS_VIEWS), True))
 
 @rule(torch.broadcast_tensors, half=True, complex_too=True)
 def broadcast_tensors(*tensors: Any) -> tuple[Any, ...]:
+    """All operands in their common shape."""
     shape = torch.broadcast_shapes(*(parts(t)[0].shape for t in tensors))
     return tuple(moved(torch.Tensor.expand, t, shape) for t in tensors)
 
@@ -126,6 +127,7 @@ def setitem(x: Any, key: Any, value: Any) -> Moments:
 
 @rule(*spelled("fill", "fill_"))
 def fill(x: Any, value: Any) -> Moments:
+    """Every entry becomes `value`, with its variance."""
     mean, var = parts(value)
     mean = torch.fill(parts(x)[0], mean)
     return Moments(mean, torch.zeros_like(mean) if var is None else var.expand(mean.shape))
@@ -133,6 +135,7 @@ def fill(x: Any, value: Any) -> Moments:
 
 @rule(*spelled("zero_"))
 def zero(x: Moments) -> Moments:
+    """Zeros have no variance."""
     return fill(x, 0.0)
 
 
@@ -141,6 +144,7 @@ INPLACE.add(torch.Tensor.__setitem__)
 
 @rule(torch.Tensor.copy_, half=True, complex_too=True)
 def copy_(x: Any, source: Any, non_blocking: bool = False) -> Moments:
+    """The source's mean and variance, in the shape and dtype of `x`."""
     like, (mean, var) = parts(x)[0], parts(source)
     var = torch.zeros_like(mean) if var is None else var
     return Moments(mean.to(like).expand(like.shape), var.to(like.device).expand(like.shape))
@@ -188,11 +192,13 @@ for _operation in spelled(*CASTS):
 
 @rule(*spelled("cat", "concat", "concatenate"), half=True, complex_too=True)
 def cat(tensors: Any, dim: int = 0) -> Moments:
+    """Joined along a dimension."""
     return _joined(torch.cat, tensors, dim)
 
 
 @rule(*spelled("stack"), half=True, complex_too=True)
 def stack(tensors: Any, dim: int = 0) -> Moments:
+    """Joined along a new dimension."""
     return _joined(torch.stack, tensors, dim)
 
 
@@ -209,6 +215,7 @@ for _operation in spelled("hstack", "vstack", "dstack", "column_stack", "row_sta
 
 @rule(*spelled("masked_fill", "masked_fill_"), complex_too=True)
 def masked_fill(x: Moments, mask: Tensor, value: Any) -> Moments:
+    """Filled entries have no variance."""
     return Moments(x.mean.masked_fill(mask, value), x.var.masked_fill(mask, 0.0))
 
 
@@ -225,6 +232,7 @@ def nan_to_num(x: Any, nan: float | None = 0.0, posinf: Any = None, neginf: Any 
 
 @rule(*spelled("where"), complex_too=True)
 def where(condition: Any, x: Any, y: Any) -> Moments:
+    """Each entry brings its own variance."""
     if isinstance(x, Tensor) and x.dtype == torch.bool:  # the method: x.where(condition, y)
         condition, x = x, condition
     (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
@@ -236,6 +244,7 @@ def where(condition: Any, x: Any, y: Any) -> Moments:
 
 @rule(F.pad, complex_too=True)
 def pad(x: Moments, pad: Any, mode: str = "constant", value: float | None = None) -> Moments:
+    """A constant border has no variance."""
     return Moments(F.pad(x.mean, pad, mode, value), F.pad(x.var, pad, mode))
 
 
@@ -283,4 +292,5 @@ for _operation in spelled(*COMPARISONS, *(f"__{name}__" for name in COMPARISONS[
 
 @rule(torch.as_tensor)
 def as_tensor(x: Moments, dtype: Any = None, device: Any = None) -> Moments:
+    """In another dtype or on another device."""
     return moved(torch.as_tensor, x, dtype=dtype, device=device)

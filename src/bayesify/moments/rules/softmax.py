@@ -24,6 +24,7 @@ def softmax(x: Moments, dim: int | None = None, _stacklevel: int = 3, dtype: Any
 
 @rule(torch.nn.functional.softmin)
 def softmin(x: Moments, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Moments | Simplex:
+    """`softmax` of −x."""
     return softmax(Moments(-x.mean, x.var), dim, _stacklevel, dtype)
 
 

@@ -151,6 +151,7 @@ class Chain(Posterior):
 
     @property
     def num_draws(self) -> int:
+        """How many draws are stored."""
         return len(self.store)
 
     def each(self) -> Iterator[tuple[DrawKey, dict[str, Tensor]]]:

@@ -34,6 +34,7 @@ def diverged(
 
 
 def advice(momentum: bool) -> str:
+    """What helps a chain that diverges, with or without momentum."""
     if not momentum:
         return "Lower the step size (lr)"
     return (

@@ -28,6 +28,7 @@ class DrawFolder:
         self.path = path
 
     def file(self, key: DrawKey) -> Path:
+        """The file of a draw."""
         return self.path / f"draw-{key.chain:03d}-{key.step:09d}.safetensors"
 
     def write(self, key: DrawKey, draw: Mapping[str, Tensor]) -> bool:

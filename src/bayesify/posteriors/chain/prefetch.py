@@ -53,6 +53,7 @@ class Upload:
         return arrive
 
     def rows(self, n: int, device: torch.device, pinned: bool = False) -> Tensor:
+        """Room for n draws: (n, size) bytes."""
         return torch.empty((n, self.size), dtype=torch.uint8, device=device, pin_memory=pinned)
 
     def views(self, rows: Tensor) -> Weights:
@@ -75,6 +76,7 @@ class Stage:
         self.left: Any = None  # the event after which the row may be used again
 
     def send(self, draw: Weights, row: Tensor) -> None:
+        """Copy a draw to this row and on to the device's, once the copy before has left."""
         if self.left is not None:
             self.left.synchronize()
         internals.foreach_copy_(list(self.views.values()), [draw[name] for name in self.views])

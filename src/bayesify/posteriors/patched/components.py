@@ -202,10 +202,12 @@ class Components(Posterior):
         return f"{'patched' if name in self.patches else 'shared'}_{kind}"
 
     def std_of(self, name: str) -> float | Tensor:
+        """σ of a patched tensor's components."""
         return self.log_stds[name].get().exp() if self.learn_std else self.std
 
     @property
     def device(self) -> torch.device:
+        """Where the patched tensors are."""
         return self.slots[next(iter(self.patches))][0].get().device
 
     def _drawn(self, z: Tensor, generator: Generator | None) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ class Patch(NamedTuple):
 
 
 def patch_of(name: str, slot: Slot, assignment: Assignment) -> Patch:
+    """The patch of one parameter under an assignment."""
     weight, module = slot.get(), slot.module
     shape = tuple(weight.shape)
     return Patch(

@@ -58,6 +58,7 @@ class RunningStats(nn.Module):
         return {n: torch.stack(self._sets(n))[z[self.units[n]].flatten()] for n in names}
 
     def mean(self, probs: Sequence[float]) -> dict[str, Tensor]:
+        """Σ_k p_k of the sets; the counters stay as they are."""
         names = [n for n in self.units if not n.endswith("num_batches_tracked")]
         return {n: sum(p * s for p, s in zip(probs, self._sets(n), strict=True)) for n in names}  # type: ignore[misc]
 

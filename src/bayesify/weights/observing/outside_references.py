@@ -63,6 +63,7 @@ class RefuseStrays(TorchFunctionMode):
 
 
 def stray_refusal(name: str) -> str:
+    """The error of a parameter that is read from outside its slots."""
     return (
         f"the network uses its parameter {name!r} from a place where another value cannot be put (a closure, an "
         f"object that is not a module, a view made before), so its output would be wrong: keep the parameter in a "

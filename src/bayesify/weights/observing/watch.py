@@ -45,6 +45,7 @@ class Watch(TorchFunctionMode):
 
     @property
     def counts(self) -> Counter[str]:
+        """How often each name was used."""
         return Counter(self.uses)
 
 
