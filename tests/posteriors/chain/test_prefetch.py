@@ -24,7 +24,7 @@ def test_draws_arrive_one_by_one_and_together(device: str, stored: torch.dtype |
     ]
     upload = Upload(like)
     chunks = [draws[:1], draws[1:2], draws[2:6], draws[6:]]
-    arrived = [arrive() for arrive in prefetched(upload.bring, chunks)]
+    arrived = [arrive() for arrive in prefetched(upload.start, chunks)]
     for name, w in like.items():
         together = torch.cat([weights[name] for weights in arrived])
         expected = torch.stack([draw[name].to(w.dtype) for draw in draws])
