@@ -118,7 +118,7 @@ def test_a_prediction_is_as_large_for_many_draws_as_for_few(batched: bool) -> No
         return sum(t.numel() for t in (pred.mean, pred.spread, pred.noise, pred.votes))
 
     assert numbers(40) == numbers(2)
-    assert model.predict(x, 40).kept is None
+    assert model.predict(x, 40).per_draw is None
 
 
 def test_a_network_with_two_heads_predicts_mean_and_noise() -> None:

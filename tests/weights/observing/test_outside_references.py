@@ -240,24 +240,3 @@ def test_only_what_is_referenced_outside_is_watched() -> None:
     assert referenced_outside(find_slots(net)) == {"0.bias"}
     assert [name for name, places in find_slots(net).items() if places[0].stray] == ["0.bias"]
     assert closure is not None and optimizer is not None
-
-
-class Graph(nn.Module):
-    """Mixes its examples by a sparse matrix, which has no place in memory of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 2)
-        self.register_buffer("neighbours", torch.eye(4).to_sparse())
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.sparse.mm(self.neighbours, self.linear(x))
-
-
-def test_sparse_tensors_and_hooks_that_make_weights_are_no_hidden_places() -> None:
-    x = torch.randn(4, 3)
-    graph = bf.bayesify(Graph(), bf.MonteCarloVI())
-    assert not torch.equal(graph(x), graph(x))
-    net = nn.Sequential(nn.Linear(3, 8), torch.nn.utils.spectral_norm(nn.Linear(8, 2)))
-    model = bf.bayesify(net, bf.MonteCarloVI())
-    assert not torch.equal(model(x), model(x))

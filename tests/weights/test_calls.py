@@ -1,4 +1,4 @@
-"""A network that keeps what it computed from its weights for the next call: every draw is computed anew."""
+"""One call of a network with other values: what goes in, what comes back, and what the network may not keep of it."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesify as bf
+from bayesify.weights import Call, as_call, call_with, find_slots
 
 
 class Cached(nn.Module):
@@ -63,3 +64,41 @@ def test_what_a_network_keeps_in_training_stays() -> None:
     model = bf.bayesify(net, bf.MonteCarloVI(), num_data=10).train()
     model(torch.randn(2, 4))
     assert net.terms["norm"].requires_grad
+
+
+@pytest.mark.parametrize(
+    ("x", "kwargs", "expected"),
+    [
+        (None, {"mask": 1}, ((), {"mask": 1})),
+        (3.0, {}, ((3.0,), {})),
+        ((1, 2), {"mask": 1}, ((1, 2), {"mask": 1})),
+        ([1, 2], {}, ((1, 2), {})),
+        ({"a": 1, "mask": 0}, {"mask": 1}, ((), {"a": 1, "mask": 1})),
+    ],
+)
+def test_what_an_input_means(x: Any, kwargs: dict[str, Any], expected: Any) -> None:
+    """A tuple is positional, a dict keywords, which those of the call override."""
+    assert as_call(x, kwargs)[:2] == expected
+
+
+def test_moments_are_one_input_though_a_tuple() -> None:
+    x = bf.Moments(torch.ones(2), torch.ones(2))
+    assert as_call(x).args == (x,)
+
+
+def test_values_are_in_the_slots_for_the_call_only() -> None:
+    net = nn.Linear(3, 2)
+    weight, values = net.weight, {"weight": torch.zeros(2, 3), "bias": torch.ones(2)}
+    output = call_with(
+        net, find_slots(net), lambda names: {n: values[n] for n in names}, Call((torch.randn(4, 3),), {})
+    )
+    assert torch.equal(output, torch.ones(4, 2))
+    assert net.weight is weight
+
+
+def test_an_error_inside_the_network_leaves_the_parameters_in_place() -> None:
+    net = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+    model = bf.bayesify(net, bf.MonteCarloVI(), num_data=50)
+    with pytest.raises(RuntimeError):
+        model(torch.randn(3, 99))
+    assert all(isinstance(p, nn.Parameter) for m in net.modules() for p in m._parameters.values())
