@@ -54,79 +54,45 @@ from bayesify.evaluation.metrics.uncertainty import (
 )
 
 METRICS |= {
-    "accuracy": Metric("share of right answers", "higher", "%", function=accuracy, classification="correct"),
-    "top5_accuracy": Metric(
-        "right answer among the five most probable", "higher", "%", "top 5", function=top5_accuracy,
-        classification="top5",
-    ),
-    "rmse": Metric(
-        "root mean squared error, in the target's units", "lower", "", "RMSE", function=rmse,
-        regression=lambda t: rmse(t.values()["mean"], t.values()["target"]),
-    ),
-    "nll": Metric(
-        "mean −log p(target): smaller is better", "lower", "", "NLL", function=nll,
-        classification="nll", regression="nll",
-    ),
-    "brier": Metric(
-        "squared distance to the right answer, 0 to 2", "lower", "", "Brier", function=brier, classification="brier"
-    ),
-    "ece": Metric(
-        "mean gap between confidence and accuracy", "lower", "%", "ECE", function=ece,
-        classification=lambda t: mean_gap(t.reliability()),
-    ),
-    "mce": Metric(
-        "largest gap between confidence and accuracy", "lower", "%", "MCE", function=mce,
-        classification=lambda t: largest_gap(t.reliability()),
-    ),
-    "adaptive_ece": Metric(
-        "the same over bins of equally many examples", "lower", "%", "aECE", function=adaptive_ece,
-        classification=lambda t: mean_gap(t.reliability(equal_mass=True)),
-    ),
-    "classwise_ece": Metric(
-        "the same for each class, averaged", "lower", "%", "cwECE", function=classwise_ece,
-        classification=lambda t: classwise_mean(t.classwise),
-    ),
-    "aurc": Metric(
-        "mean error when only the surest answers count", "lower", "%", "AURC", function=aurc,
-        classification=lambda t: t.risk_coverage().risk.mean(),
-    ),
-    "confidence": Metric(
-        "mean probability of the predicted class", None, "%", function=mean_confidence, classification="confidence"
-    ),
-    "disagreement": Metric(
-        "pairs of draws with different answers", None, "%", function=disagreement, classification="disagreement"
-    ),
-    "entropy": Metric(
-        "mean uncertainty of the predictions, in nats", function=predictive_entropy, classification="entropy"
-    ),
-    "epistemic": Metric(
-        "part of it from the draws' disagreement, in nats", function=mutual_information, classification="epistemic"
-    ),
-    "crps": Metric(
-        "distance of the distribution to the target", "lower", "", "CRPS", function=crps, regression="crps"
-    ),
-    "coverage90": Metric(
-        "targets inside the central 90 % interval", None, "%", "in 90 %", function=interval_coverage,
-        regression="coverage90",
-    ),
-    "std": Metric("mean predicted std, in the target's units", function=sharpness, regression="std"),
-    "calibration_error": Metric(
-        "mean gap of predicted and observed quantiles", "lower", "%", "cal. error", function=calibration_error,
-        regression=lambda t: calibration_error(t.values()["level"]),
-    ),
-    "auroc": Metric(
-        "telling unknown inputs apart; 50 % is chance", "higher", "%", "AUROC", function=auroc, ood=True
-    ),
-    "aupr": Metric(
-        "the same as average precision, unknown positive", "higher", "%", "AUPR", function=aupr, ood=True
-    ),
-    "fpr95": Metric("known inputs flagged when 95 % of unknown are", "lower", "%", "FPR95", function=fpr95, ood=True),
-    "mce_corruption": Metric(
-        "mean corruption error against the reference", "lower", "%", "mCE", function=mean_corruption_error
-    ),
-    "rmce_corruption": Metric(
-        "the same relative to clean inputs", "lower", "%", "rmCE", function=relative_mean_corruption_error
-    ),
+    "accuracy": Metric(accuracy, "share of right answers", "higher", "%", classification="correct"),
+    "top5_accuracy": Metric(top5_accuracy, "right answer among the five most probable", "higher", "%", "top 5",
+                            classification="top5"),
+    "rmse": Metric(rmse, "root mean squared error, in the target's units", "lower", "", "RMSE",
+                   regression=lambda t: rmse(t.values()["mean"], t.values()["target"])),
+    "nll": Metric(nll, "mean −log p(target): smaller is better", "lower", "", "NLL",
+                  classification="nll", regression="nll"),
+    "brier": Metric(brier, "squared distance to the right answer, 0 to 2", "lower", "", "Brier",
+                    classification="brier"),
+    "ece": Metric(ece, "mean gap between confidence and accuracy", "lower", "%", "ECE",
+                  classification=lambda t: mean_gap(t.reliability())),
+    "mce": Metric(mce, "largest gap between confidence and accuracy", "lower", "%", "MCE",
+                  classification=lambda t: largest_gap(t.reliability())),
+    "adaptive_ece": Metric(adaptive_ece, "the same over bins of equally many examples", "lower", "%", "aECE",
+                           classification=lambda t: mean_gap(t.reliability(equal_mass=True))),
+    "classwise_ece": Metric(classwise_ece, "the same for each class, averaged", "lower", "%", "cwECE",
+                            classification=lambda t: classwise_mean(t.classwise)),
+    "aurc": Metric(aurc, "mean error when only the surest answers count", "lower", "%", "AURC",
+                   classification=lambda t: t.risk_coverage().risk.mean()),
+    "confidence": Metric(mean_confidence, "mean probability of the predicted class", None, "%",
+                         classification="confidence"),
+    "disagreement": Metric(disagreement, "pairs of draws with different answers", None, "%",
+                           classification="disagreement"),
+    "entropy": Metric(predictive_entropy, "mean uncertainty of the predictions, in nats", classification="entropy"),
+    "epistemic": Metric(mutual_information, "part of it from the draws' disagreement, in nats",
+                        classification="epistemic"),
+    "crps": Metric(crps, "distance of the distribution to the target", "lower", "", "CRPS", regression="crps"),
+    "coverage90": Metric(interval_coverage, "targets inside the central 90 % interval", None, "%", "in 90 %",
+                         regression="coverage90"),
+    "std": Metric(sharpness, "mean predicted std, in the target's units", regression="std"),
+    "calibration_error": Metric(calibration_error, "mean gap of predicted and observed quantiles", "lower", "%",
+                                "cal. error", regression=lambda t: calibration_error(t.values()["level"])),
+    "auroc": Metric(auroc, "telling unknown inputs apart; 50 % is chance", "higher", "%", "AUROC", ood=True),
+    "aupr": Metric(aupr, "the same as average precision, unknown positive", "higher", "%", "AUPR", ood=True),
+    "fpr95": Metric(fpr95, "known inputs flagged when 95 % of unknown are", "lower", "%", "FPR95", ood=True),
+    "mce_corruption": Metric(mean_corruption_error, "mean corruption error against the reference", "lower", "%",
+                             "mCE"),
+    "rmce_corruption": Metric(relative_mean_corruption_error, "the same relative to clean inputs", "lower", "%",
+                              "rmCE"),
 }  # fmt: skip
 #: what comes with the package
 BUILT_IN = frozenset({*METRICS, *FACTS})

@@ -1,6 +1,6 @@
 """What each number says, which way is better, and how it is written: one place for every table."""
 
-from bayesify.evaluation.metrics.registry import METRICS, Fact
+from bayesify.evaluation.metrics.registry import METRICS, Fact, Metric
 
 #: numbers that are no metrics of their own; those are in METRICS
 FACTS: dict[str, Fact] = {
@@ -34,10 +34,10 @@ FACTS: dict[str, Fact] = {
 _NONE = Fact("")
 
 
-def fact(name: str) -> Fact:
+def fact(name: str) -> Fact | Metric:
     """The fact of a number, also of a longer key: "fog_3/ece", "val_accuracy", "auroc_confidence"."""
     name = name.rsplit("/", 1)[-1].removeprefix("val_")
-    facts = {**FACTS, **METRICS}
+    facts: dict[str, Fact | Metric] = {**FACTS, **METRICS}
     return facts.get(name, facts.get(name.partition("_")[0], _NONE))
 
 

@@ -1,7 +1,7 @@
 """The registry of metrics: what `bf.evaluate` computes, and what every table says about the numbers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor
@@ -15,6 +15,7 @@ TASKS = {
     "ood": "f(known, unknown)",
 }
 Better = Literal["higher", "lower"] | None
+Unit = Literal["%", "count", ""]
 Way = bool | str | Callable[[Any], Tensor | None] | None
 
 
@@ -24,13 +25,13 @@ class Fact:
 
     meaning: str
     better: Better = None
-    unit: Literal["%", "count", ""] = ""
+    unit: Unit = ""
     short: str = ""  # header of a table; the key where it is empty
 
 
 @dataclass(frozen=True)
-class Metric(Fact):
-    """One number about predictions; a metric is called as its function is.
+class Metric:
+    """One number about predictions, with its fact; a metric is called as its function is.
 
     function: the formula, on everything at once; arguments as its docstring says
     classification, regression, ood: how `bf.evaluate` gets it there. True: by the function, from the whole set
@@ -38,10 +39,14 @@ class Metric(Fact):
               keeps per example under it. None: it is not reported there
     """
 
-    function: Callable[..., Any] = field(kw_only=True)
-    classification: Way = field(default=None, kw_only=True)
-    regression: Way = field(default=None, kw_only=True)
-    ood: Way = field(default=None, kw_only=True)
+    function: Callable[..., Any]
+    meaning: str
+    better: Better = None
+    unit: Unit = ""
+    short: str = ""
+    classification: Way = None
+    regression: Way = None
+    ood: Way = None
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.function(*args, **options)
@@ -68,7 +73,7 @@ def register(
     *,
     better: Better = None,
     about: str = "",
-    unit: Literal["%", ""] = "",
+    unit: Unit = "",
 ) -> None:
     """Put a metric into `bf.evaluate`, the suite calibration (for "ood": ood), the report and the command line.
 
@@ -103,8 +108,7 @@ def register(
     if better not in ("higher", "lower", None):
         raise ValueError(f"better={better!r} must be 'higher', 'lower' or None")
     words = about if about else (f.__doc__ or "").strip().split("\n")[0]
-    reported_in: dict[str, Any] = {task: True}
-    METRICS[name] = Metric(words, better, unit, function=f, **reported_in)
+    METRICS[name] = Metric(f, words, better, unit, **{task: True})  # type: ignore[arg-type]
 
 
 def reported(task: str) -> dict[str, Metric]:
