@@ -112,7 +112,8 @@ def check_pair(q: Family, p: Prior, estimator: str) -> None:
     Compiled code checks nothing."""
     if compiling():
         return
-    names, reason = estimators(q, p)
+    with torch.no_grad():
+        names, reason = estimators(q, p)
     if not names:
         nearest = _nearest(q, p)
         raise ValueError(
