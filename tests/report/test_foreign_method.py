@@ -35,9 +35,7 @@ class LaplaceNoise(Method):
     init_std: float = 0.05
 
     def posterior(self, net: nn.Module, selection: Any, example: Any) -> Factorized:
-        return Factorized(
-            net, selection, FAMILIES["laplace"], bf.prior("normal"), num_kl_draws=10, init_std=self.init_std
-        )
+        return Factorized(net, selection, FAMILIES["laplace"], bf.prior("normal"), init_std=self.init_std)
 
     @classmethod
     def report_sections(cls, rows: Sequence[Row]) -> list[Section]:
