@@ -34,7 +34,7 @@ def _parameter(each: Option) -> inspect.Parameter:
     absent = each.default is None or (kind is bool and not isinstance(each.default, bool))
     made = typer.Option(
         *names,
-        help=each.help,
+        help=each.meaning,
         rich_help_panel=each.heading,
         show_default=each.by_default if absent else True,
         metavar=f"<{kind.__name__}> [{each.bounds}]" if each.bounds else None,

@@ -32,7 +32,7 @@ class TrainingOptions(OptionTable):
     lr: float | None = option(HOW, "Learning rate.", None, above=0, by_default="0.001, or the sampler's own")
     schedule: str | Callable[..., Any] | None = option(
         HOW,
-        "Course of the learning rate: cosine, linear or onecycle.",
+        "Course of the learning rate.",
         None,
         choices=SCHEDULES,
         by_default="constant, or the method's cycle",

@@ -81,18 +81,21 @@ class Option:
         """The bounds in words."""
         if self.above is not None and self.below is not None:
             return f"between {self.above:g} and {self.below:g}"
-        low = "" if self.least is None else f"of at least {self.least:g}"
-        low = low if self.above is None else f"above {self.above:g}"
-        return low if self.below is None else f"{low} and below {self.below:g}"
+        ends = (("of at least", self.least), ("above", self.above), ("below", self.below))
+        return " and ".join(f"{word} {end:g}" for word, end in ends if end is not None)
 
     @property
     def bounds(self) -> str:
         """The bounds in signs: "x>=1", "0<x<1"; empty where there are none."""
-        low = self.least if self.above is None else self.above
-        sign = "<=" if self.above is None else "<"
-        if self.below is not None:
-            return f"{low:g}{sign}x<{self.below:g}"
-        return "" if low is None else f"x{'>=' if self.above is None else '>'}{low:g}"
+        low, sign = (self.least, "=") if self.above is None else (self.above, "")
+        if self.below is None:
+            return "" if low is None else f"x>{sign}{low:g}"
+        return f"{'' if low is None else f'{low:g}<{sign}'}x<{self.below:g}"
+
+    @property
+    def meaning(self) -> str:
+        """The help, with the names to choose from."""
+        return self.help if self.choices is None else f"{self.help} One of {', '.join(self.choices)}."
 
     @property
     def described(self) -> str:
@@ -100,7 +103,7 @@ class Option:
         bounds = self.range.removeprefix("of ")
         absent = f"{self.default!r}: {self.by_default}" if self.by_default else ""
         notes = "; ".join(note for note in (bounds, absent) if note)
-        return f"{self.help} {notes[:1].upper()}{notes[1:]}." if notes else self.help
+        return f"{self.meaning} {notes[:1].upper()}{notes[1:]}." if notes else self.meaning
 
 
 @dataclass(frozen=True, kw_only=True)
