@@ -98,9 +98,10 @@ def rule(
 
 
 def spelled(*names: str) -> list[Any]:
-    """Every public way to write an operation: in torch, as a method, in torch.nn.functional."""
+    """Every public way to write an operation, by its names (a text may hold several): in torch, as a method, in
+    torch.nn.functional."""
     places = (torch, torch.Tensor, F, torch.special)
-    found = [getattr(place, name, None) for name in names for place in places]
+    found = [getattr(place, name, None) for name in " ".join(names).split() for place in places]
     return list(dict.fromkeys(operation for operation in found if callable(operation)))
 
 

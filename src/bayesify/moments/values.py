@@ -61,6 +61,11 @@ def parts(value: Any) -> tuple[Any, Any]:
     return (value.mean, value.var) if isinstance(value, Moments) else (value, None)
 
 
+def as_moments(value: Any) -> Moments:
+    """An operand with its variance, 0 for what is not random."""
+    return value if isinstance(value, Moments) else certain(value)
+
+
 def narrowed(held: Any, forms: tuple[str, ...]) -> Any:
     """Variances in bfloat16 beside means in float32: a rounding of 0.2 % on average, no smaller range."""
     wanted = "half" in forms or ("half_on_gpu" in forms and held.mean.is_cuda)

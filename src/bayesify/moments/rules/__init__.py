@@ -1,48 +1,8 @@
-"""Moment rules, one decorated function per formula; importing this room registers them."""
+"""Moment rules, one decorated function or one line of a table per formula; importing this room registers those of all
+its files."""
 
-from bayesify.moments.rules import (
-    activation,
-    arithmetic,
-    elementwise,
-    embedding,
-    extremes,
-    fourier,
-    grid,
-    interpolate,
-    lengths,
-    linear,
-    norm,
-    pool,
-    product,
-    recurrent,
-    scatter,
-    shape,
-    softmax,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-from bayesify.moments.rules import attention, covariance, dropout, exact, residual  # isort: skip
-
-__all__ = [
-    "activation",
-    "arithmetic",
-    "attention",
-    "covariance",
-    "dropout",
-    "elementwise",
-    "embedding",
-    "exact",
-    "extremes",
-    "fourier",
-    "grid",
-    "interpolate",
-    "lengths",
-    "linear",
-    "norm",
-    "pool",
-    "product",
-    "recurrent",
-    "residual",
-    "scatter",
-    "shape",
-    "softmax",
-]
+for _file in iter_modules(__path__):
+    import_module(f"{__name__}.{_file.name}")

@@ -1,16 +1,19 @@
 """Elementwise non-linearities to first order: E f(x) = f(E x), Var f(x) = f′(E x)² Var x (paper 3, eq. 4 and 5)."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import rule, spelled
+from bayesify.moments.carrier import RULES, rule, spelled
 from bayesify.moments.rules.arithmetic import mul
 from bayesify.moments.rules.extremes import extreme_of_two
-from bayesify.moments.values import Gaussian, Moments, parts
+from bayesify.moments.rules.shape import moved
+from bayesify.moments.values import Gaussian, Moments, as_moments
 
 
 def scaled(mean: Tensor, slope: Tensor, x: Any) -> Any:
@@ -21,10 +24,87 @@ def scaled(mean: Tensor, slope: Tensor, x: Any) -> Any:
     return Moments(mean, slope.square() * x.var)
 
 
-@rule(*spelled("relu", "relu_"))
-def relu(x: Moments) -> Moments:
-    """f′ = 1 above 0, else 0."""
-    return Moments(x.mean.relu(), torch.where(x.mean > 0, x.var, 0.0))
+def first_order(function: Any, derivative: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """f(E x) and f′(E x)² Var x; `derivative` gets E x, f(E x) and the other arguments of the function."""
+    y = function(x.mean, *args, **kwargs)
+    return scaled(y, derivative(x.mean, y, *args, **kwargs), x)
+
+
+def passed(function: Any, inside: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of a function whose derivative is 1 where `inside` and 0 elsewhere: Var x there, else 0."""
+    y = function(x.mean, *args, **kwargs)
+    through = inside(x.mean, *args, **kwargs)
+    if isinstance(x, Gaussian):
+        return scaled(y, through.to(y.dtype), x)
+    return Moments(y, torch.where(through, x.var, 0.0))
+
+
+def register(how: Any, table: dict[str, Callable[..., Tensor]]) -> None:
+    """`how` for every function of a table, whose keys are its names; in place it has an underscore behind them."""
+    for names, of in table.items():
+        known = spelled(*(name + end for name in names.split() for end in ("", "_")))
+        rule(*known)(partial(how, known[0], of))
+
+
+def normal_density(x: Tensor) -> Tensor:
+    """φ(x)."""
+    return (-0.5 * x.square()).exp() / math.sqrt(2 * math.pi)
+
+
+def gelu_slope(m: Tensor, y: Tensor, approximate: str = "none") -> Tensor:
+    """GELU′ = Φ(x) + x φ(x); of the tanh form ½(1 + t) + ½ x (1 − t²) u′, t = tanh u, u = √(2/π)(x + 0.044715 x³)."""
+    if approximate == "tanh":
+        c = math.sqrt(2 / math.pi)
+        t = (c * (m + 0.044715 * m**3)).tanh()
+        return 0.5 * (1 + t) + 0.5 * m * (1 - t.square()) * c * (1 + 3 * 0.044715 * m.square())
+    return torch.special.ndtr(m) + m * (-0.5 * m.square()).exp() / math.sqrt(2 * math.pi)
+
+
+def silu_slope(m: Tensor, y: Tensor) -> Tensor:
+    """s + x s (1 − s), s = sigmoid x."""
+    s = m.sigmoid()
+    return s * (1 + m * (1 - s))
+
+
+def mish_slope(m: Tensor, y: Tensor) -> Tensor:
+    """Of x t, t = tanh(softplus x): t + x (1 − t²) sigmoid(x)."""
+    t = F.softplus(m).tanh()
+    return t + m * (1 - t.square()) * m.sigmoid()
+
+
+def hardswish_slope(m: Tensor, y: Tensor) -> Tensor:
+    """Of x (x + 3)/6 between −3 and 3: (2x + 3)/6 there, 0 below and 1 above."""
+    return torch.where(m > -3, torch.where(m < 3, (2 * m + 3) / 6, 1.0), 0.0)
+
+
+SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+#: names -> f′ of x and y = f(x)
+SLOPES: dict[str, Callable[..., Tensor]] = {
+    "elu": lambda m, y, alpha=1.0: torch.where(m > 0, 1.0, alpha * m.clamp_max(0).exp()),
+    "celu": lambda m, y, alpha=1.0: (m / alpha).clamp_max(0).exp(),
+    "selu": lambda m, y: torch.where(m > 0, SELU_SCALE, SELU_SCALE * SELU_ALPHA * m.clamp_max(0).exp()),
+    "gelu": gelu_slope,
+    "silu": silu_slope,
+    "mish": mish_slope,
+    "hardswish": hardswish_slope,
+    "softplus": lambda m, y, beta=1.0, threshold=20.0: (beta * m).sigmoid(),
+    "softsign": lambda m, y: (1 + m.abs()).pow(-2),
+    "sigmoid expit": lambda m, y: y * (1 - y),
+    "logsigmoid": lambda m, y: (-m).sigmoid(),
+    "tanh": lambda m, y: 1 - y.square(),
+    "tanhshrink": lambda m, y: m.tanh().square(),
+}
+register(first_order, SLOPES)
+
+#: names -> where f′ = 1; elsewhere it is 0
+PASSING: dict[str, Callable[..., Tensor]] = {
+    "relu": lambda m: m > 0,
+    "softshrink": lambda m, lambd=0.5: m.abs() > lambd,
+    "hardshrink": lambda m, lambd=0.5: m.abs() > lambd,
+    "threshold _threshold": lambda m, threshold, value: m > threshold,
+}
+register(passed, PASSING)
 
 
 @rule(*spelled("leaky_relu", "leaky_relu_"))
@@ -38,14 +118,10 @@ def leaky_relu(x: Moments, negative_slope: float = 0.01) -> Moments:
 @rule(*spelled("prelu"))
 def prelu(x: Any, weight: Any) -> Moments:
     """The slope a of the negative half may be random too: Var (a x) = a² Var x + Var a ((E x)² + Var x)."""
-    (mean, var), (a, a_var) = parts(x), parts(weight)
+    (mean, var), (a, a_var) = as_moments(x), as_moments(weight)
     shape = (1, -1) + (1,) * (mean.dim() - 2) if a.numel() > 1 else (1,) * mean.dim()
-    slope = a.view(shape).square()
-    negative = slope * var if var is not None else torch.zeros_like(mean)
-    if a_var is not None:
-        negative = negative + a_var.view(shape) * (mean.square() if var is None else mean.square() + var)
-    positive = torch.zeros_like(mean) if var is None else var
-    return Moments(F.prelu(mean, a), torch.where(mean > 0, positive, negative))
+    negative = a.view(shape).square() * var + a_var.view(shape) * (mean.square() + var)
+    return Moments(F.prelu(mean, a), torch.where(mean > 0, var, negative))
 
 
 @rule(F.rrelu, *spelled("rrelu_"))
@@ -56,123 +132,10 @@ def rrelu(x: Moments, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
     return prelu(x, Moments(slope, spread))
 
 
-@rule(*spelled("elu", "elu_"))
-def elu(x: Moments, alpha: float = 1.0) -> Moments:
-    """f′ = α eˣ below 0."""
-    return scaled(F.elu(x.mean, alpha), torch.where(x.mean > 0, 1.0, alpha * x.mean.clamp_max(0).exp()), x)
-
-
-@rule(*spelled("celu", "celu_"))
-def celu(x: Moments, alpha: float = 1.0) -> Moments:
-    """f′ = e^{x/α} below 0."""
-    return scaled(F.celu(x.mean, alpha), (x.mean / alpha).clamp_max(0).exp(), x)
-
-
-SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
-
-
-@rule(*spelled("selu", "selu_"))
-def selu(x: Moments) -> Moments:
-    """f′ = scale above 0, scale · α eˣ below."""
-    slope = torch.where(x.mean > 0, SELU_SCALE, SELU_SCALE * SELU_ALPHA * x.mean.clamp_max(0).exp())
-    return scaled(F.selu(x.mean), slope, x)
-
-
-@rule(F.gelu)
-def gelu(x: Moments, approximate: str = "none") -> Moments:
-    """GELU′ = Φ(x) + x φ(x); of the tanh form ½(1 + t) + ½ x (1 − t²) u′, t = tanh u, u = √(2/π)(x + 0.044715 x³)."""
-    m = x.mean
-    if approximate == "tanh":
-        c = math.sqrt(2 / math.pi)
-        t = (c * (m + 0.044715 * m**3)).tanh()
-        slope = 0.5 * (1 + t) + 0.5 * m * (1 - t.square()) * c * (1 + 3 * 0.044715 * m.square())
-    else:
-        slope = torch.special.ndtr(m) + m * (-0.5 * m.square()).exp() / math.sqrt(2 * math.pi)
-    return scaled(F.gelu(m, approximate=approximate), slope, x)
-
-
-@rule(*spelled("silu", "silu_"))
-def silu(x: Moments) -> Moments:
-    """f′ = s (1 + x (1 − s)), s = sigmoid x."""
-    s = x.mean.sigmoid()
-    return scaled(F.silu(x.mean), s * (1 + x.mean * (1 - s)), x)
-
-
-@rule(*spelled("mish", "mish_"))
-def mish(x: Moments) -> Moments:
-    """x tanh(softplus x): derivative t + x (1 − t²) sigmoid(x)."""
-    t = F.softplus(x.mean).tanh()
-    return scaled(F.mish(x.mean), t + x.mean * (1 - t.square()) * x.mean.sigmoid(), x)
-
-
-@rule(*spelled("softplus"))
-def softplus(x: Moments, beta: float = 1.0, threshold: float = 20.0) -> Moments:
-    """f′ = sigmoid βx."""
-    return scaled(F.softplus(x.mean, beta, threshold), (beta * x.mean).sigmoid(), x)
-
-
-@rule(*spelled("softsign"))
-def softsign(x: Moments) -> Moments:
-    """f′ = (1 + |x|)⁻²."""
-    return scaled(F.softsign(x.mean), (1 + x.mean.abs()).pow(-2), x)
-
-
-@rule(*spelled("sigmoid", "sigmoid_", "expit"))
-def sigmoid(x: Moments) -> Moments:
-    """f′ = s (1 − s)."""
-    s = x.mean.sigmoid()
-    return scaled(s, s * (1 - s), x)
-
-
-@rule(*spelled("logsigmoid"))
-def logsigmoid(x: Moments) -> Moments:
-    """f′ = sigmoid(−x)."""
-    return scaled(F.logsigmoid(x.mean), (-x.mean).sigmoid(), x)
-
-
-@rule(*spelled("tanh", "tanh_"))
-def tanh(x: Moments) -> Moments:
-    """f′ = 1 − tanh² x."""
-    t = x.mean.tanh()
-    return scaled(t, 1 - t.square(), x)
-
-
-@rule(*spelled("tanhshrink"))
-def tanhshrink(x: Moments) -> Moments:
-    """x − tanh x: derivative tanh² x."""
-    return scaled(F.tanhshrink(x.mean), x.mean.tanh().square(), x)
-
-
-@rule(*spelled("softshrink"))
-def softshrink(x: Moments, lambd: float = 0.5) -> Moments:
-    """f′ = 1 outside ±λ, else 0."""
-    return Moments(F.softshrink(x.mean, lambd), torch.where(x.mean.abs() > lambd, x.var, 0.0))
-
-
-@rule(*spelled("hardshrink"))
-def hardshrink(x: Moments, lambd: float = 0.5) -> Moments:
-    """f′ = 1 outside ±λ, else 0."""
-    return Moments(F.hardshrink(x.mean, lambd), torch.where(x.mean.abs() > lambd, x.var, 0.0))
-
-
-@rule(*spelled("hardswish", "hardswish_"))
-def hardswish(x: Moments) -> Moments:
-    """x (x + 3)/6 between −3 and 3: derivative (2x + 3)/6 there, 0 below and 1 above."""
-    inside = torch.where(x.mean < 3, (2 * x.mean + 3) / 6, 1.0)
-    return scaled(F.hardswish(x.mean), torch.where(x.mean > -3, inside, 0.0), x)
-
-
 @rule(*spelled("hardsigmoid"))
 def hardsigmoid(x: Moments) -> Moments:
     """f′ = 1/6 inside ±3, else 0."""
     return Moments(F.hardsigmoid(x.mean), torch.where(x.mean.abs() < 3, x.var / 36, 0.0))
-
-
-@rule(*spelled("threshold", "threshold_", "_threshold"))
-def threshold(x: Moments, threshold: float, value: float) -> Moments:
-    """f′ = 1 above the threshold, else 0."""
-    above = x.mean > threshold
-    return Moments(torch.where(above, x.mean, value), torch.where(above, x.var, 0.0))
 
 
 @rule(*spelled("clamp", "clamp_", "clip", "clip_"))
@@ -213,5 +176,5 @@ def relu6(x: Moments) -> Moments:
 @rule(F.glu)
 def glu(x: Moments, dim: int = -1) -> Moments:
     """a sigmoid(b), a and b the halves of x: a product of independent factors."""
-    (a, b), (a_var, b_var) = (t.chunk(2, dim) for t in x)
-    return mul(Moments(a, a_var), sigmoid(Moments(b, b_var)))
+    a, b = moved(torch.chunk, x, 2, dim)
+    return mul(a, RULES[torch.sigmoid](b))

@@ -1,5 +1,6 @@
 """Sums, products and quotients of random and deterministic operands, and reductions."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
+from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments, parts
 
 
@@ -17,15 +19,20 @@ def add(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     x + αx is (1 + α) x, with (1 + α)² Var x.
     """
     if x is y:
-        return Moments((1 + alpha) * x.mean, (1 + alpha) ** 2 * x.var)
-    (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
-    mean = x_mean + y_mean if alpha == 1 else x_mean + alpha * y_mean
-    if y_var is not None and alpha != 1:
-        y_var = alpha**2 * y_var
+        return times(x, 1 + alpha)
+    (x_mean, x_var), (y_mean, y_var) = parts(x), parts(times(y, alpha))
+    mean = x_mean + y_mean
     if x_var is None or y_var is None:
         var = (y_var if x_var is None else x_var).expand(mean.shape)
         return Moments(mean, var.to(mean.dtype) if mean.is_complex() else var)
     return Moments(mean, x_var + y_var)
+
+
+def times(x: Any, factor: float) -> Any:
+    """αx, with α² Var x."""
+    if factor == 1:
+        return x
+    return Moments(factor * x.mean, factor**2 * x.var) if isinstance(x, Moments) else factor * x
 
 
 @rule(*spelled("sub", "sub_", "subtract", "__sub__", "__isub__"), half=True, complex_too=True)
@@ -127,18 +134,14 @@ def rdiv(x: Any, y: Any) -> Moments:
     return div(y, x)
 
 
-@rule(*spelled("addcmul", "addcmul_"))
-def addcmul(x: Any, y: Any, z: Any, *, value: float = 1) -> Moments:
-    """x + α y z."""
+def _added(of: Any, plain: Any, x: Any, y: Any, z: Any, *, value: float = 1) -> Moments:
+    """x + α y z, x + α y/z."""
     random = isinstance(y, Moments) or isinstance(z, Moments)
-    return add(x, mul(y, z) if random else y * z, alpha=value)
+    return add(x, of(y, z) if random else plain(y, z), alpha=value)
 
 
-@rule(*spelled("addcdiv", "addcdiv_"))
-def addcdiv(x: Any, y: Any, z: Any, *, value: float = 1) -> Moments:
-    """x + α y/z."""
-    random = isinstance(y, Moments) or isinstance(z, Moments)
-    return add(x, div(y, z) if random else y / z, alpha=value)
+rule(*spelled("addcmul", "addcmul_"))(partial(_added, mul, torch.mul))
+rule(*spelled("addcdiv", "addcdiv_"))(partial(_added, div, torch.div))
 
 
 @rule(*spelled("lerp", "lerp_"))
@@ -157,10 +160,8 @@ def _squared(value: Any) -> Any:
     return value.square() if isinstance(value, Tensor) else value * value
 
 
-@rule(*spelled("sum"), complex_too=True)
-def total(x: Moments, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Moments:
-    """Variances of independent entries add."""
-    return Moments(torch.sum(x.mean, dim, keepdim, dtype=dtype), torch.sum(x.var, dim, keepdim, dtype=dtype))
+for _name in ("sum", "cumsum", "trace"):  # variances of independent entries add
+    rule(*spelled(_name, f"{_name}_"), complex_too=True)(partial(moved, getattr(torch, _name)))
 
 
 @rule(*spelled("mean"), complex_too=True)
@@ -171,25 +172,13 @@ def average(x: Moments, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     return Moments(mean, torch.mean(x.var, dim, keepdim, dtype=dtype) / n)
 
 
-@rule(*spelled("cumsum", "cumsum_"))
-def cumsum(x: Moments, dim: int, *, dtype: Any = None) -> Moments:
-    """Variances of independent entries add."""
-    return Moments(x.mean.cumsum(dim, dtype=dtype), x.var.cumsum(dim, dtype=dtype))
-
-
-@rule(*spelled("trace"))
-def trace(x: Moments) -> Moments:
-    """Variances of independent entries add."""
-    return Moments(x.mean.trace(), x.var.trace())
-
-
 @rule(*spelled("prod"))
 def prod(x: Moments, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Moments:
     """Independent factors, exactly: Var Π x = Π(m² + v) − Π m², written as a sum of positive terms,
 
     Σ_k Π_{j<k} m_j² · v_k · Π_{j>k} (m_j² + v_j), so that small variances are not lost in a difference.
     """
-    m, v = x if dtype is None else (x.mean.to(dtype), x.var.to(dtype))
+    m, v = x if dtype is None else moved(Tensor.to, x, dtype)
     mean = m.prod() if dim is None else m.prod(dim, keepdim)
     if dim is None:
         m, v, dim = m.flatten(), v.flatten(), 0
@@ -208,7 +197,7 @@ def _ahead(x: Tensor, dim: int) -> Tensor:
 @rule(*spelled("cumprod", "cumprod_"))
 def cumprod(x: Moments, dim: int, *, dtype: Any = None) -> Moments:
     """`prod` of the first entries, one after the other: Var y_n = Var y_{n−1} (m_n² + v_n) + (E y_{n−1})² v_n."""
-    m, v = x if dtype is None else (x.mean.to(dtype), x.var.to(dtype))
+    m, v = x if dtype is None else moved(Tensor.to, x, dtype)
     mean = m.cumprod(dim)
     running, variances = torch.zeros_like(v.select(dim, 0)), []
     ahead = _ahead(m.square(), dim)

@@ -10,7 +10,9 @@ from torch import Tensor
 from bayesify import torch_internals as internals
 from bayesify.moments.carrier import rule
 from bayesify.moments.missing import not_covered
+from bayesify.moments.rules.arithmetic import times
 from bayesify.moments.rules.product import product, weighted_mean
+from bayesify.moments.rules.shape import moved
 from bayesify.moments.rules.softmax import softmax_var
 from bayesify.moments.values import Moments, Simplex, parts
 
@@ -33,7 +35,7 @@ def scaled_dot_product_attention(
     q_mean = parts(query)[0]
     if enable_gqa:
         groups = q_mean.shape[-3] // parts(key)[0].shape[-3]
-        key, value = (_each(x, lambda t: t.repeat_interleave(groups, -3)) for x in (key, value))
+        key, value = (moved(torch.repeat_interleave, x, groups, -3) for x in (key, value))
     scale = 1 / math.sqrt(q_mean.shape[-1]) if scale is None else scale
     scores, score_var = _scores(query, key, scale)
     bias = _mask(attn_mask, is_causal, scores)
@@ -53,12 +55,7 @@ def _scores(query: Any, key: Any, scale: float) -> tuple[Tensor, Tensor | None]:
     (q, q_var), (k, k_var) = parts(query), parts(key)
     if q_var is None and k_var is None:
         return scale * (q @ k.mT), None
-    scaled = scale * q if q_var is None else Moments(scale * q, scale**2 * q_var)
-    return product(torch.matmul, scaled, k.mT if k_var is None else Moments(k.mT, k_var.mT))
-
-
-def _each(x: Any, function: Any) -> Any:
-    return Moments(function(x.mean), function(x.var)) if isinstance(x, Moments) else function(x)
+    return product(torch.matmul, times(query, scale), moved(torch.transpose, key, -2, -1))
 
 
 def _mask(mask: Any, is_causal: bool, scores: Tensor) -> Any:
@@ -66,7 +63,7 @@ def _mask(mask: Any, is_causal: bool, scores: Tensor) -> Any:
     if is_causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     if isinstance(mask, Tensor) and mask.dtype == torch.bool:
-        return torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, -math.inf)
+        return _additive(~mask, scores.dtype)
     return mask
 
 

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import FORMS, rule, spelled
-from bayesify.moments.rules import activation
+from bayesify.moments.carrier import FORMS, RULES, rule, spelled
+from bayesify.moments.rules.activation import scaled
 from bayesify.moments.rules.patches import patches, patches_of_covariance
 from bayesify.moments.rules.pool import _indexed
 from bayesify.moments.values import Gaussian, Moments, parts
@@ -92,22 +92,16 @@ def convolution(operation: Any, x: Any, weight: Any, bias: Any = None, *args: An
     if b_var is not None:
         shared = shared + b_var[:, None, None]
     own = _block_diagonal(shared)
-    through = partial(operation, weight=w, bias=None)
-    return Gaussian(
-        y, own if cov is None else own + both_sides(lambda t: through(t, **_named(args, kwargs)), x)
-    )
+    if cov is not None:
+        own = own + both_sides(lambda t: operation(t, w, None, *args, **kwargs), x)
+    return Gaussian(y, own)
 
 
-NAMES = ("stride", "padding", "dilation", "groups")
-
-
-def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    return {**dict(zip(NAMES, args, strict=False)), **kwargs}
-
-
-def _geometry(*args: Any, **kwargs: Any) -> tuple[Any, Any, Any, int]:
-    named = _named(args, kwargs)
-    return named.get("stride", 1), named.get("padding", 0), named.get("dilation", 1), named.get("groups", 1)
+def _geometry(
+    stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> tuple[Any, Any, Any, int]:
+    """A convolution's arguments behind the bias, with torch's defaults."""
+    return stride, padding, dilation, groups
 
 
 def _block_diagonal(blocks: Tensor) -> Tensor:
@@ -120,24 +114,19 @@ for _operation in (F.conv1d, F.conv2d, F.conv3d):
     FORMS["full"][_operation] = partial(convolution, _operation)
 
 
-@rule(*spelled("relu", "relu_"), form="full")
-def relu(x: Gaussian) -> Gaussian:
-    """f′ = 1 above 0, else 0."""
-    return activation.scaled(x.mean.relu(), (x.mean > 0).to(x.mean.dtype), x)
-
-
 @rule(*spelled("leaky_relu"), form="full")
 def leaky_relu(x: Gaussian, negative_slope: float = 0.01) -> Gaussian:
     """f′ = 1 above 0, else the slope."""
     slope = torch.where(x.mean > 0, torch.ones_like(x.mean), negative_slope)
-    return activation.scaled(F.leaky_relu(x.mean, negative_slope), slope, x)
+    return scaled(F.leaky_relu(x.mean, negative_slope), slope, x)
 
 
-for _name in ("elu", "celu", "selu", "gelu", "silu", "mish", "softplus", "sigmoid", "tanh", "hardswish"):
-    rule(*spelled(_name), form="full")(getattr(activation, _name))  # they end in `scaled`
+FUNCTIONS = "relu relu_ elu celu selu gelu silu mish softplus sigmoid tanh hardswish"
+for _operation in spelled(FUNCTIONS):
+    rule(_operation, form="full")(RULES[_operation])  # they end in `scaled`
 
 
-def max_pool(with_indices: Any, dims: int, x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
+def max_pool(with_indices: Any, x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
     """Rows and columns at the places of the largest means."""
     kwargs.pop("return_indices", None)
     mean, index = with_indices(x.mean, *args, **kwargs)
@@ -158,7 +147,7 @@ def averaged(operation: Any, x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian
 for _d in (1, 2, 3):
     for _name in (f"max_pool{_d}d", f"adaptive_max_pool{_d}d"):
         for _operation in spelled(_name):
-            FORMS["full"][_operation] = partial(max_pool, _indexed(_name), _d)
+            FORMS["full"][_operation] = partial(max_pool, _indexed(_name))
     for _name in (f"avg_pool{_d}d", f"adaptive_avg_pool{_d}d"):
         for _operation in spelled(_name):
             FORMS["full"][_operation] = partial(averaged, _operation)
@@ -180,7 +169,7 @@ def batch_norm(
     used = x.mean.var((0, *range(2, x.mean.dim())), correction=0) if training else running_var
     assert used is not None
     gain = (used + eps).rsqrt() if weight is None else weight * (used + eps).rsqrt()
-    return activation.scaled(mean, gain.view(1, -1, *(1,) * (mean.dim() - 2)).expand(mean.shape), x)
+    return scaled(mean, gain.view(1, -1, *(1,) * (mean.dim() - 2)).expand(mean.shape), x)
 
 
 @rule(*spelled("softmax"), form="full")

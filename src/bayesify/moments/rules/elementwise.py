@@ -1,14 +1,52 @@
 """Elementary functions to first order: E f(x) = f(E x), Var f(x) = f′(E x)² Var x."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
-from bayesify.moments.rules.activation import scaled
+from bayesify.moments.rules.activation import first_order, normal_density, register
 from bayesify.moments.values import Moments, parts
+
+
+def logit_slope(m: Tensor, y: Tensor, eps: float | None = None) -> Tensor:
+    """Of log x/(1 − x): 1/(x (1 − x)), 0 where x is clamped to [ε, 1 − ε]."""
+    clamped = m if eps is None else m.clamp(eps, 1 - eps)
+    return torch.where(clamped == m, 1 / (clamped * (1 - clamped)), 0.0)
+
+
+#: names -> f′ of x and y = f(x), up to its sign
+DERIVATIVES: dict[str, Callable[..., Tensor]] = {
+    "square": lambda m, y: 2 * m,
+    "sqrt": lambda m, y: 0.5 / y,
+    "rsqrt": lambda m, y: 0.5 * y / m,
+    "reciprocal": lambda m, y: y.square(),
+    "exp": lambda m, y: y,
+    "exp2": lambda m, y: math.log(2) * y,
+    "expm1": lambda m, y: m.exp(),
+    "log": lambda m, y: 1 / m,
+    "log2": lambda m, y: 1 / (math.log(2) * m),
+    "log10": lambda m, y: 1 / (math.log(10) * m),
+    "log1p": lambda m, y: 1 / (1 + m),
+    "logit": logit_slope,
+    "sin": lambda m, y: m.cos(),
+    "cos": lambda m, y: m.sin(),
+    "asin arcsin": lambda m, y: (1 - m.square()).rsqrt(),
+    "acos arccos": lambda m, y: (1 - m.square()).rsqrt(),
+    "atan arctan": lambda m, y: 1 / (1 + m.square()),
+    "sinh": lambda m, y: m.cosh(),
+    "cosh": lambda m, y: m.sinh(),
+    "asinh arcsinh": lambda m, y: (1 + m.square()).rsqrt(),
+    "atanh arctanh": lambda m, y: 1 / (1 - m.square()),
+    "erf": lambda m, y: 2 / math.sqrt(math.pi) * (-m.square()).exp(),
+    "erfc": lambda m, y: 2 / math.sqrt(math.pi) * (-m.square()).exp(),
+    "ndtr": lambda m, y: normal_density(m),
+}
+register(first_order, DERIVATIVES)
 
 
 @rule(*spelled("abs", "abs_", "absolute", "__abs__"), complex_too=True)
@@ -18,12 +56,6 @@ def absolute(x: Moments) -> Moments:
         direction = torch.sgn(x.mean)
         return Moments(x.mean.abs(), direction.real**2 * x.var.real + direction.imag**2 * x.var.imag)
     return Moments(x.mean.abs(), x.var)
-
-
-@rule(*spelled("square", "square_"))
-def square(x: Moments) -> Moments:
-    """f′ = 2x."""
-    return scaled(x.mean.square(), 2 * x.mean, x)
 
 
 @rule(*spelled("pow", "pow_", "__pow__", "__ipow__"))
@@ -46,127 +78,6 @@ def power_of(exponent: Moments, x: Any) -> Moments:
     return power(x, exponent)
 
 
-@rule(*spelled("sqrt", "sqrt_"))
-def sqrt(x: Moments) -> Moments:
-    """f′ = 1/(2√x)."""
-    y = x.mean.sqrt()
-    return scaled(y, 0.5 / y, x)
-
-
-@rule(*spelled("rsqrt", "rsqrt_"))
-def rsqrt(x: Moments) -> Moments:
-    """f′ = −x^{−3/2}/2."""
-    y = x.mean.rsqrt()
-    return scaled(y, -0.5 * y / x.mean, x)
-
-
-@rule(*spelled("reciprocal", "reciprocal_"))
-def reciprocal(x: Moments) -> Moments:
-    """f′ = −1/x²."""
-    y = x.mean.reciprocal()
-    return scaled(y, y.square(), x)
-
-
-@rule(*spelled("exp", "exp_"))
-def exp(x: Moments) -> Moments:
-    """f′ = eˣ."""
-    y = x.mean.exp()
-    return scaled(y, y, x)
-
-
-@rule(*spelled("exp2", "exp2_"))
-def exp2(x: Moments) -> Moments:
-    """f′ = 2ˣ log 2."""
-    y = x.mean.exp2()
-    return scaled(y, math.log(2) * y, x)
-
-
-@rule(*spelled("expm1", "expm1_"))
-def expm1(x: Moments) -> Moments:
-    """f′ = eˣ."""
-    return scaled(x.mean.expm1(), x.mean.exp(), x)
-
-
-@rule(*spelled("log", "log_"))
-def log(x: Moments) -> Moments:
-    """f′ = 1/x."""
-    return scaled(x.mean.log(), 1 / x.mean, x)
-
-
-@rule(*spelled("log2", "log2_"))
-def log2(x: Moments) -> Moments:
-    """f′ = 1/(x log 2)."""
-    return scaled(x.mean.log2(), 1 / (math.log(2) * x.mean), x)
-
-
-@rule(*spelled("log10", "log10_"))
-def log10(x: Moments) -> Moments:
-    """f′ = 1/(x log 10)."""
-    return scaled(x.mean.log10(), 1 / (math.log(10) * x.mean), x)
-
-
-@rule(*spelled("logit", "logit_"))
-def logit(x: Moments, eps: float | None = None) -> Moments:
-    """log x/(1 − x): derivative 1/(x (1 − x)), 0 where x is clamped to [ε, 1 − ε]."""
-    clamped = x.mean if eps is None else x.mean.clamp(eps, 1 - eps)
-    slope = torch.where(clamped == x.mean, 1 / (clamped * (1 - clamped)), 0.0)
-    return scaled(torch.logit(x.mean, eps), slope, x)
-
-
-@rule(*spelled("log1p", "log1p_"))
-def log1p(x: Moments) -> Moments:
-    """f′ = 1/(1 + x)."""
-    return scaled(x.mean.log1p(), 1 / (1 + x.mean), x)
-
-
-@rule(*spelled("sin", "sin_"))
-def sin(x: Moments) -> Moments:
-    """f′ = cos x."""
-    return scaled(x.mean.sin(), x.mean.cos(), x)
-
-
-@rule(*spelled("cos", "cos_"))
-def cos(x: Moments) -> Moments:
-    """f′ = −sin x."""
-    return scaled(x.mean.cos(), x.mean.sin(), x)
-
-
-@rule(*spelled("erf", "erf_"))
-def erf(x: Moments) -> Moments:
-    """f′ = 2/√π e^{−x²}."""
-    return scaled(torch.erf(x.mean), 2 / math.sqrt(math.pi) * (-x.mean.square()).exp(), x)
-
-
-@rule(*spelled("erfc", "erfc_"))
-def erfc(x: Moments) -> Moments:
-    """f′ = −2/√π e^{−x²}."""
-    return Moments(torch.erfc(x.mean), erf(x).var)
-
-
-@rule(torch.special.ndtr)
-def ndtr(x: Moments) -> Moments:
-    """Φ(x): derivative φ(x)."""
-    return scaled(torch.special.ndtr(x.mean), (-0.5 * x.mean.square()).exp() / math.sqrt(2 * math.pi), x)
-
-
-@rule(*spelled("asin", "asin_", "arcsin", "arcsin_"))
-def asin(x: Moments) -> Moments:
-    """f′ = 1/√(1 − x²)."""
-    return scaled(x.mean.asin(), (1 - x.mean.square()).rsqrt(), x)
-
-
-@rule(*spelled("acos", "acos_", "arccos", "arccos_"))
-def acos(x: Moments) -> Moments:
-    """f′ = −1/√(1 − x²)."""
-    return Moments(x.mean.acos(), asin(x).var)
-
-
-@rule(*spelled("atanh", "atanh_", "arctanh", "arctanh_"))
-def atanh(x: Moments) -> Moments:
-    """f′ = 1/(1 − x²)."""
-    return scaled(x.mean.atanh(), 1 / (1 - x.mean.square()), x)
-
-
 @rule(*spelled("atan2", "atan2_", "arctan2", "arctan2_"))
 def atan2(y: Any, x: Any) -> Moments:
     """The angle of (x, y): derivatives x/r² by y and −y/r² by x, r² = x² + y²."""
@@ -175,27 +86,3 @@ def atan2(y: Any, x: Any) -> Moments:
     by_y: Any = 0.0 if y_var is None else (x_mean / square).square() * y_var
     by_x = 0.0 if x_var is None else (y_mean / square).square() * x_var
     return Moments(torch.atan2(y_mean, x_mean), by_y + by_x)
-
-
-@rule(*spelled("atan", "atan_", "arctan", "arctan_"))
-def atan(x: Moments) -> Moments:
-    """f′ = 1/(1 + x²)."""
-    return scaled(x.mean.atan(), 1 / (1 + x.mean.square()), x)
-
-
-@rule(*spelled("sinh", "sinh_"))
-def sinh(x: Moments) -> Moments:
-    """f′ = cosh x."""
-    return scaled(x.mean.sinh(), x.mean.cosh(), x)
-
-
-@rule(*spelled("cosh", "cosh_"))
-def cosh(x: Moments) -> Moments:
-    """f′ = sinh x."""
-    return scaled(x.mean.cosh(), x.mean.sinh(), x)
-
-
-@rule(*spelled("asinh", "asinh_", "arcsinh", "arcsinh_"))
-def asinh(x: Moments) -> Moments:
-    """f′ = 1/√(1 + x²)."""
-    return scaled(x.mean.asinh(), (1 + x.mean.square()).rsqrt(), x)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bayesify.moments.carrier import rule
 from bayesify.moments.missing import not_covered
+from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments
 
 
@@ -25,7 +26,7 @@ def embedding(
     if max_norm is not None:
         raise NotImplementedError(not_covered(F.embedding, "max_norm"))
     rest = (padding_idx, None, norm_type, scale_grad_by_freq, sparse)
-    return Moments(F.embedding(indices, weight.mean, *rest), F.embedding(indices, weight.var, *rest))
+    return moved(lambda table: F.embedding(indices, table, *rest), weight)
 
 
 @rule(F.embedding_bag)

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bayesify.moments.carrier import rule, spelled
-from bayesify.moments.rules import activation, arithmetic, elementwise
+from bayesify.moments.carrier import RULES, rule, spelled
+from bayesify.moments.rules import arithmetic, elementwise
+from bayesify.moments.rules.activation import normal_density
 from bayesify.moments.rules.owen import owens_t
 from bayesify.moments.values import Moments, in_dtype
 
@@ -20,16 +21,16 @@ FAR = 9.0  # this many standard deviations from a kink nothing of it is left, bu
 @rule(*spelled("relu", "relu_"), form="exact", half=True)
 def relu(x: Moments) -> Moments:
     """E y = μΦ(α) + σφ(α);  Var y = v[Φ + α²Φ(α)Φ(−α) + αφ(1 − 2Φ) − φ²], α = μ/σ."""
-    return Moments(*_relu(x.mean, x.var))
+    return Moments(*_Relu.apply(x.mean, x.var)[:2])
 
 
 @rule(*spelled("leaky_relu", "leaky_relu_"), form="exact")
 def leaky_relu(x: Moments, negative_slope: float = 0.01) -> Moments:
     """y = a x + (1 − a) relu x and Cov(x, relu x) = vΦ (Stein): Var y = a²v + (1 − a)² Var relu + 2a(1 − a)vΦ."""
     a, rest = negative_slope, 1 - negative_slope
-    mean, var = _relu(x.mean, x.var)
-    wide = torch.promote_types(x.mean.dtype, torch.float32)
-    alpha = x.mean.to(wide) * x.var.to(wide).clamp_min(VAR_FLOOR).rsqrt()
+    mean, var = relu(x)
+    wide_mean, wide_var = _wide(*x)
+    alpha = wide_mean * wide_var.clamp_min(VAR_FLOOR).rsqrt()
     share = torch.special.ndtr(alpha).to(x.var.dtype)
     return Moments(
         a * x.mean + rest * mean, (rest**2 * var + (a**2 + 2 * a * rest * share) * x.var).clamp_min(0)
@@ -101,7 +102,7 @@ def gelu(x: Moments, approximate: str = "none") -> Moments:
     The tanh form differs from this one by less than 5e-4 and has no closed form: it takes first order.
     """
     if approximate != "none":
-        return activation.gelu(x, approximate)
+        return RULES[torch.nn.functional.gelu](x, approximate=approximate)
     return Moments(*_Gelu.apply(x.mean, x.var))
 
 
@@ -113,10 +114,10 @@ def _gelu_moments(m: Tensor, v: Tensor, slopes: bool) -> tuple[Tensor, ...]:
     """
     root = (1 + v).rsqrt()
     h, square = m * root, root.square()
-    a, b, q = m * square, v * square, _phi(h) * root
+    a, b, q = m * square, v * square, normal_density(h) * root
     inner = (1 + b).rsqrt()
     t, cdf = a * inner, torch.special.ndtr(h)
-    p0, psi = torch.special.ndtr(t), _phi(t) * inner
+    p0, psi = torch.special.ndtr(t), normal_density(t) * inner
     p1 = a * p0 + b * psi
     both = cdf - 2 * owens_t(h, (1 + 2 * v).rsqrt())
     mean = m * cdf + v * q
@@ -140,7 +141,7 @@ def _gelu_moments(m: Tensor, v: Tensor, slopes: bool) -> tuple[Tensor, ...]:
 
 def _gelu_series(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Var f(x) = f′²v + (½f″² + f′f‴)v² + O(v³) and its derivatives, with f″ = φ(2 − x²), f‴ = φx(x² − 4)."""
-    phi, square = _phi(m), m.square()
+    phi, square = normal_density(m), m.square()
     first = torch.special.ndtr(m) + m * phi
     second, third, fourth = phi * (2 - square), phi * m * (square - 4), phi * (square * (7 - square) - 4)
     curved = v * (0.5 * second.square() + first * third)
@@ -178,20 +179,14 @@ def _wide(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
     return mean.to(wide), var.to(wide)
 
 
-def _relu(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of relu x."""
-    return _Relu.apply(mean, var)[:2]
-
-
 def _relu_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(E relu x, Var relu x, Φ, φ/σ), with u = φ + αΦ:  E = σu,  Var = v(Φ + u(α − u)).
 
     The last operation of each is not in place: torch 2.11 would lose the compiled gradient, without a word.
     """
-    wide = torch.promote_types(mean.dtype, torch.float32)
-    v = var.to(wide)
+    m, v = _wide(mean, var)
     std = v.clamp_min(VAR_FLOOR).sqrt_()
-    alpha = (mean.to(wide) / std).clamp_min_(-FAR)
+    alpha = (m / std).clamp_min_(-FAR)
     share = 0.5 * (alpha * -math.sqrt(0.5)).erfc_()
     phi = alpha.square().clamp_max_(FAR**2).mul_(-0.5).exp_().mul_(1 / math.sqrt(2 * math.pi))
     u = torch.addcmul(phi, alpha, share)
@@ -235,8 +230,3 @@ class _Relu(torch.autograd.Function):
         grad_mean = torch.addcmul(var_by_mean * by_var, by_mean, share)
         grad_var = torch.addcmul(var_by_var * by_var, by_mean, mean_by_var)
         return grad_mean.to(ctx.dtypes[0]), grad_var.to(ctx.dtypes[1])
-
-
-def _phi(x: Tensor) -> Tensor:
-    """The standard normal density."""
-    return (-0.5 * x.square()).exp() / math.sqrt(2 * math.pi)

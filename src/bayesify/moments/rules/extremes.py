@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bayesify.moments.carrier import rule, spelled
+from bayesify.moments.rules.shape import chosen, moved
 from bayesify.moments.values import Entries, Moments, parts
 
 
@@ -17,8 +18,8 @@ def extreme_of(pick: Any, x: Moments, dim: Any = (), keepdim: bool = False) -> M
     shape = [1 if d in dims else size for d, size in enumerate(x.mean.shape)]
     mean, var = (t.movedim(dims, list(range(-len(dims), 0))).flatten(-len(dims)) for t in x)
     index = pick(mean, -1, keepdim=True)
-    chosen = Moments(*(t.gather(-1, index).reshape(shape) for t in (mean, var)))
-    return chosen if keepdim else Moments(chosen.mean.squeeze(dims), chosen.var.squeeze(dims))
+    picked = Moments(*(t.gather(-1, index).reshape(shape) for t in (mean, var)))
+    return picked if keepdim else moved(torch.squeeze, picked, dims)
 
 
 rule(*spelled("amax"))(partial(extreme_of, torch.argmax))
@@ -37,12 +38,7 @@ def extreme(pick: Any, ahead: Any, x: Any, dim: Any = None, keepdim: bool = Fals
 
 def extreme_of_two(ahead: Any, x: Any, other: Any) -> Moments:
     """Entry by entry the operand whose mean is ahead, with its variance."""
-    (mean, var), (y, y_var) = parts(x), parts(other)
-    first = ahead(mean, y)
-    return Moments(
-        torch.where(first, mean, y),
-        torch.where(first, 0.0 if var is None else var, 0.0 if y_var is None else y_var).expand(first.shape),
-    )
+    return chosen(ahead(parts(x)[0], parts(other)[0]), x, other)
 
 
 rule(*spelled("max"))(partial(extreme, torch.argmax, torch.ge))

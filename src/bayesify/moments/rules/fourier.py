@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.rules.shape import moved
-from bayesify.moments.values import Moments, parts
+from bayesify.moments.values import Moments, as_moments
 
 SCALES = {"forward": 1.0, "ortho": 0.5, None: 0.0, "backward": 0.0}  # of a forward transform: N^(−scale)
 
@@ -21,9 +21,9 @@ SCALES = {"forward": 1.0, "ortho": 0.5, None: 0.0, "backward": 0.0}  # of a forw
 @rule(torch.complex, complex_too=True)
 def complex_of(real: Any, imaginary: Any) -> Moments:
     """Variances of real and imaginary part become one complex number."""
-    means, variances = zip(*(parts(x) for x in (real, imaginary)), strict=True)
-    filled = (torch.zeros_like(m) if v is None else v for m, v in zip(means, variances, strict=True))
-    return Moments(torch.complex(*means), torch.complex(*filled))
+    return Moments(
+        *(torch.complex(*each) for each in zip(as_moments(real), as_moments(imaginary), strict=True))
+    )
 
 
 rule(torch.view_as_complex, complex_too=True)(partial(moved, torch.view_as_complex))
@@ -43,12 +43,16 @@ def transform(
     s: Any = None,
     dim: Any = None,
     norm: str | None = None,
+    *,
+    n: int | None = None,
 ) -> Moments:
     """y = N^(−c) Σ_n x_n e^{iθ}, θ = 2π n·k/N, over some dimensions; a and b the variances of both parts of x:
 
     Var Re y = N^(−2c) Σ (a cos²θ + b sin²θ) = N^(−2c) (F(a + b)₀ + Re F(a − b)_{2k})/2, F the transform itself;
     Var Im y has the other sign. The inverse of half a spectrum counts twice, in the mean, what stands for two entries.
+    Over one dimension torch calls the size n.
     """
+    s = s if n is None else n
     over = _dimensions(dims, x.mean.dim(), s, dim)
     mean = operation(x.mean, s, over[0] if dims == 1 else over, norm)
     sizes = [x.mean.shape[d] for d in over] if s is None else [s] if isinstance(s, int) else list(s)
@@ -85,20 +89,9 @@ def _twice(v: Tensor, dim: int, size: int) -> Tensor:
     return torch.where(alone.view(-1, *(1,) * (v.dim() - 1 - dim)), v, 4 * v)
 
 
-def by(operation: Any, dims: int | None, kind: str) -> Any:
-    """The rule of one transform, whose sizes torch calls n or s."""
-
-    def rule_of_it(x: Moments, *args: Any, **kwargs: Any) -> Moments:
-        return transform(
-            operation, dims, kind, x, *args, **{"s" if k == "n" else k: v for k, v in kwargs.items()}
-        )
-
-    return rule_of_it
-
-
 for _kind in ("fft", "ifft", "rfft", "irfft"):
     for _name, _dims in ((_kind, 1), (f"{_kind}2", 2), (f"{_kind}n", None)):
         _operation = getattr(torch.fft, _name)
-        rule(_operation, complex_too=True)(by(_operation, _dims, _kind))
+        rule(_operation, complex_too=True)(partial(transform, _operation, _dims, _kind))
 for _operation in (torch.fft.fftshift, torch.fft.ifftshift):
     rule(_operation, half=True, complex_too=True)(partial(moved, _operation))

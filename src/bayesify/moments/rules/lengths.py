@@ -1,5 +1,6 @@
 """Lengths of vectors and what is divided by them, variances and standard deviations, all to first order."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
 from bayesify.moments.rules.arithmetic import add, average, sub
+from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments, parts
 
 
@@ -21,7 +23,7 @@ def vector_norm(
         ord = 2
     if isinstance(ord, str) or not 1 <= ord < float("inf"):
         raise NotImplementedError(not_covered(torch.linalg.vector_norm, f"ord={ord!r}"))
-    mean, var = (x.mean, x.var) if dtype is None else (x.mean.to(dtype), x.var.to(dtype))
+    mean, var = x if dtype is None else moved(Tensor.to, x, dtype)
     y = torch.linalg.vector_norm(mean, ord, dim, keepdim=True)
     slope = _slope(mean, y.clamp_min(torch.finfo(y.dtype).tiny), ord)
     return Moments(
@@ -81,13 +83,7 @@ def mse_loss(
 @rule(torch.cdist)
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = None) -> Moments:
     """‖x_i − y_j‖_p of all rows i and j; holds all differences, (..., rows of x, rows of y, columns)."""
-    return vector_norm(sub(_unsqueezed(x1, -2), _unsqueezed(x2, -3)), p, -1)
-
-
-def _unsqueezed(x: Any, dim: int) -> Any:
-    return (
-        Moments(x.mean.unsqueeze(dim), x.var.unsqueeze(dim)) if isinstance(x, Moments) else x.unsqueeze(dim)
-    )
+    return vector_norm(sub(moved(torch.unsqueeze, x1, -2), moved(torch.unsqueeze, x2, -3)), p, -1)
 
 
 @rule(F.normalize, form=("", "total"))
@@ -152,23 +148,22 @@ def deviation(
     return Moments(length.mean / n**0.5, length.var / n)
 
 
-@rule(*spelled("var_mean"))
-def variance_and_mean(x: Moments, dim: Any = None, *args: Any, **kwargs: Any) -> tuple[Moments, Moments]:
-    """`variance`, and the mean."""
-    return _with_mean(variance, x, dim, *args, **kwargs)
-
-
-@rule(*spelled("std_mean"))
-def deviation_and_mean(x: Moments, dim: Any = None, *args: Any, **kwargs: Any) -> tuple[Moments, Moments]:
-    """`deviation`, and the mean."""
-    return _with_mean(deviation, x, dim, *args, **kwargs)
-
-
-def _with_mean(
-    of: Any, x: Moments, dim: Any, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+def with_mean(
+    of: Any,
+    x: Moments,
+    dim: Any = None,
+    unbiased: Any = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
 ) -> tuple[Moments, Moments]:
+    """`variance` or `deviation`, and the mean."""
     spread = of(x, dim, unbiased, keepdim, correction=correction)
     return spread, average(x, None if isinstance(dim, bool) else dim, keepdim)
+
+
+rule(*spelled("var_mean"))(partial(with_mean, variance))
+rule(*spelled("std_mean"))(partial(with_mean, deviation))
 
 
 def _spread(x: Moments, dim: Any, unbiased: Any, correction: Any) -> tuple[Tensor, float, Any]:

@@ -9,25 +9,14 @@ from torch import Tensor
 
 from bayesify.moments.carrier import rule
 from bayesify.moments.recompute import forgetting
+from bayesify.moments.rules.arithmetic import times
+from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments, in_dtype, parts
 
-CONVOLUTIONS = (
-    F.conv1d,
-    F.conv2d,
-    F.conv3d,
-    F.conv_transpose1d,
-    F.conv_transpose2d,
-    F.conv_transpose3d,
-)
+PLAIN_CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
+CONVOLUTIONS = (*PLAIN_CONVOLUTIONS, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 LINEAR_MAPS = (F.linear, *CONVOLUTIONS)
-
-
-MERGED = (
-    F.linear,
-    F.conv1d,
-    F.conv2d,
-    F.conv3d,
-)  # inputs and weights meet in one dimension, which may be extended
+MERGED = (F.linear, *PLAIN_CONVOLUTIONS)  # inputs and weights meet in one dimension, which may be extended
 
 
 def linear_map(
@@ -130,15 +119,8 @@ for _operation in LINEAR_MAPS:
 @rule(torch.addmm, torch.Tensor.addmm, torch.Tensor.addmm_, half=True)
 def addmm(bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> Moments:
     """βb + α x·w."""
-    w_mean, w_var = parts(weight)
-    transposed = w_mean.t() if w_var is None else Moments(w_mean.t(), w_var.t())
-    return linear_map(F.linear, _times(x, alpha), transposed, _times(bias, beta) if beta else None)
-
-
-def _times(x: Any, factor: float) -> Any:
-    if factor == 1:
-        return x
-    return Moments(factor * x.mean, factor**2 * x.var) if isinstance(x, Moments) else factor * x
+    transposed = moved(torch.t, weight)
+    return linear_map(F.linear, times(x, alpha), transposed, times(bias, beta) if beta else None)
 
 
 @rule(F.bilinear)

@@ -12,6 +12,7 @@ from bayesify import torch_internals as internals
 from bayesify.moments.carrier import rule
 from bayesify.moments.recompute import recomputed
 from bayesify.moments.rules.lengths import direction_var
+from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments, parts
 
 NORM_FORMS = ("", "total", "simple")  # first order; divided by the total of both moments; scaled only
@@ -62,10 +63,9 @@ def group_norm(
     x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, form: str
 ) -> Moments:
     """`standardize` over the channels and positions of each group, then γ and β."""
-    mean, var = parts(x)
-    grouped = (mean.shape[0], num_groups, -1)  # (batch, groups, entries)
-    inner = mean.reshape(grouped)
-    y, y_var = standardize(inner if var is None else Moments(inner, var.reshape(grouped)), (-1,), eps, form)
+    mean, _ = parts(x)
+    grouped = moved(torch.reshape, x, (mean.shape[0], num_groups, -1))  # (batch, groups, entries)
+    y, y_var = standardize(grouped, (-1,), eps, form)
     y_var = None if y_var is None else y_var.view(mean.shape)
     return affine(y.view(mean.shape), y_var, weight, bias, (1, -1) + (1,) * (mean.dim() - 2))
 

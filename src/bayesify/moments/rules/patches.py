@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.moments.rules.pool import per_dimension
+
 
 def patches(x: Tensor, kernel: torch.Size, geometry: Any) -> Tensor:
     """(batch, channels, *spatial) -> (batch, groups, positions, patch), zeros where a patch leaves the input."""
@@ -40,25 +42,19 @@ def _places(
 ) -> tuple[Tensor, Tensor]:
     """Place in the flattened input, and whether there is one: (positions, offsets in the kernel) each."""
     dims = len(shape) - 2
-    stride, padding, dilation = (_tuple(value, dims) for value in geometry[:3])
+    if isinstance(geometry[1], str):
+        raise NotImplementedError(f"full covariance needs padding as numbers, not {geometry[1]!r}")
+    stride, padding, dilation = (per_dimension(value, dims) for value in geometry[:3])
     index: Any = torch.zeros(1, 1, dtype=torch.long, device=device)
     inside: Any = torch.ones(1, 1, dtype=torch.bool, device=device)
     for d in range(dims):
         size, width = shape[2 + d], kernel[2 + d]
         count = (size + 2 * padding[d] - dilation[d] * (width - 1) - 1) // stride[d] + 1
         start = torch.arange(count, device=device)[:, None] * stride[d] - padding[d]
-        place = (
-            start + torch.arange(width, device=device)[None] * dilation[d]
-        )  # (positions along d, offsets along d)
+        offset = torch.arange(width, device=device)[None] * dilation[d]
+        place = start + offset  # (positions along d, offsets along d)
         valid = (place >= 0) & (place < size)
         index = index[:, None, :, None] * size + place.clamp(0, size - 1)[None, :, None, :]
         inside = inside[:, None, :, None] & valid[None, :, None, :]
         index, inside = index.flatten(0, 1).flatten(1, 2), inside.flatten(0, 1).flatten(1, 2)
     return index, inside
-
-
-def _tuple(value: Any, dims: int) -> tuple[int, ...]:
-    if isinstance(value, str):
-        raise NotImplementedError(f"full covariance needs padding as numbers, not {value!r}")
-    values = (value,) if isinstance(value, int) else tuple(value)
-    return values * dims if len(values) == 1 else values

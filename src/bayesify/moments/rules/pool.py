@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import RULES
+from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments
 
@@ -36,7 +36,7 @@ def avg_pool(
     mean, var = (_average(dims, value, *options, divisor_override) for value in x)
     if divisor_override is not None:
         return Moments(mean, var / divisor_override)
-    kernel, sides = _tuple(kernel_size, dims), _tuple(padding, dims)
+    kernel, sides = per_dimension(kernel_size, dims), per_dimension(padding, dims)
     if not ceil_mode and not any(sides):
         return Moments(mean, var / torch.Size(kernel).numel())
     ones = torch.ones_like(x.mean[(0,) * (x.mean.dim() - dims)])[None, None]  # (1, 1, *spatial)
@@ -49,7 +49,7 @@ def _average(dims: int, value: Tensor, *options: Any) -> Tensor:
         return (F.avg_pool2d if dims == 2 else F.avg_pool3d)(value, *options)
     kernel, stride, padding, *rest = options  # avg_pool1d has no divisor: a plane of height 1 has
     stride = kernel if stride is None else stride
-    sizes = ((1, *_tuple(kernel, 1)), (1, *_tuple(stride, 1)), (0, *_tuple(padding, 1)))
+    sizes = ((1, *per_dimension(kernel, 1)), (1, *per_dimension(stride, 1)), (0, *per_dimension(padding, 1)))
     return F.avg_pool2d(value.unsqueeze(-2), *sizes, *rest).squeeze(-2)
 
 
@@ -68,7 +68,8 @@ def adaptive_avg_pool(operation: Any, dims: int, x: Moments, output_size: Any) -
     return Moments(mean, operation(x.var, output_size) / count)
 
 
-def _tuple(value: Any, dims: int) -> tuple[int, ...]:
+def per_dimension(value: Any, dims: int) -> tuple[int, ...]:
+    """One number for each dimension, from one for all or one each."""
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * dims if len(values) == 1 else values
 
@@ -79,13 +80,11 @@ def _indexed(name: str) -> Any:
 
 for _d in (1, 2, 3):
     for _kind in ("max_pool", "adaptive_max_pool"):
-        _rule = partial(max_pool, _indexed(f"{_kind}{_d}d"), _d)
-        for _place in (F, torch):
-            if hasattr(_place, f"{_kind}{_d}d"):
-                RULES[getattr(_place, f"{_kind}{_d}d")] = _rule
-        RULES[_indexed(f"{_kind}{_d}d")] = partial(_rule, return_indices=True)
-    _unpool = getattr(F, f"max_unpool{_d}d")
-    RULES[_unpool] = partial(moved, _unpool)
-    RULES[getattr(F, f"avg_pool{_d}d")] = partial(avg_pool, _d)
+        _largest = partial(max_pool, _indexed(f"{_kind}{_d}d"), _d)
+        rule(*spelled(f"{_kind}{_d}d"))(_largest)
+        rule(_indexed(f"{_kind}{_d}d"))(partial(_largest, return_indices=True))
+    (_unpool,) = spelled(f"max_unpool{_d}d")
+    rule(_unpool)(partial(moved, _unpool))
+    rule(getattr(F, f"avg_pool{_d}d"))(partial(avg_pool, _d))
     _adaptive = getattr(F, f"adaptive_avg_pool{_d}d")
-    RULES[_adaptive] = partial(adaptive_avg_pool, _adaptive, _d)
+    rule(_adaptive)(partial(adaptive_avg_pool, _adaptive, _d))

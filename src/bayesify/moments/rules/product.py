@@ -10,7 +10,8 @@ from bayesify import torch_internals as internals
 from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
 from bayesify.moments.recompute import recomputed
-from bayesify.moments.rules.arithmetic import add, complex_product, has_complex, mul
+from bayesify.moments.rules.arithmetic import add, complex_product, has_complex, mul, times
+from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments, Simplex, certain, parts
 
 
@@ -79,17 +80,13 @@ def grouped_mm(
 def added(operation: Any, bias: Any, x: Any, y: Any, *, beta: float = 1, alpha: float = 1) -> Moments:
     """βb + α x·y."""
     random = any(isinstance(t, Moments | Simplex) for t in (x, y))
-    mean, var = operation(x if random else certain(x), y)
-    mean, var = alpha * mean, alpha**2 * var
-    if not beta:
-        return Moments(mean, var)
-    b, b_var = parts(bias.moments() if isinstance(bias, Simplex) else bias)
-    return Moments(mean + beta * b, var if b_var is None else var + beta**2 * b_var)
+    result = times(operation(x if random else certain(x), y), alpha)
+    bias = bias.moments() if isinstance(bias, Simplex) else bias
+    return add(result, bias, alpha=beta) if beta else result
 
 
 def _batch_sum(x: Any, y: Any) -> Moments:
-    mean, var = matmul(x, y)
-    return Moments(mean.sum(0), var.sum(0))
+    return moved(torch.sum, matmul(x, y), 0)
 
 
 for _name, _of in (
@@ -178,24 +175,23 @@ def einsum(equation: str, *operands: Any) -> Moments:
         letters = left.replace(",", "").replace(".", "")
         out = "..." * ("..." in left) + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     if len(terms) == 1:
-        mean, var = parts(operands[0])
-        return Moments(torch.einsum(f"{left}->{out}", mean), torch.einsum(f"{left}->{out}", var))
+        return _summed(left, out, operands[0])
     reduced = [
         _sum_alone(t, set(other) | set(out), x)
         for t, other, x in zip(terms, terms[::-1], operands, strict=True)
     ]
     (first, x), (second, y) = reduced
     if x is y and first == second:
-        mean, var = mul(x, y)
-        return Moments(torch.einsum(f"{first}->{out}", mean), torch.einsum(f"{first}->{out}", var))
+        return _summed(first, out, mul(x, y))
     return product(lambda a, b: torch.einsum(f"{first},{second}->{out}", a, b), x, y)
 
 
 def _sum_alone(term: str, others: set[str], x: Any) -> tuple[str, Any]:
     """`x` summed over the indices that appear neither in the other operand nor in the result."""
     remaining = "".join(c for c in term if c in others or c == ".")
-    if remaining == term:
-        return term, x
-    mean, var = parts(x)
-    summed = torch.einsum(f"{term}->{remaining}", mean)
-    return remaining, summed if var is None else Moments(summed, torch.einsum(f"{term}->{remaining}", var))
+    return remaining, x if remaining == term else _summed(term, remaining, x)
+
+
+def _summed(term: str, remaining: str, x: Any) -> Any:
+    """The sum over the other indices than those that remain, in their order."""
+    return moved(partial(torch.einsum, f"{term}->{remaining}"), x)

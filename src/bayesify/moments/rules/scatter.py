@@ -8,13 +8,13 @@ from torch import Tensor
 
 from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
-from bayesify.moments.values import Moments, parts
+from bayesify.moments.values import Moments, as_moments
 
 
 @rule(*spelled("index_add", "index_add_"), complex_too=True)
 def index_add(x: Any, dim: int, index: Tensor, source: Any, *, alpha: float = 1) -> Moments:
     """x_i + α Σ y_j over the j that go to i:  Var = Var x_i + α² Σ Var y_j."""
-    (mean, var), (y, y_var) = _both(x), _both(source)
+    (mean, var), (y, y_var) = as_moments(x), as_moments(source)
     return Moments(
         mean.index_add(dim, index, y, alpha=alpha), var.index_add(dim, index, y_var, alpha=alpha**2)
     )
@@ -23,7 +23,7 @@ def index_add(x: Any, dim: int, index: Tensor, source: Any, *, alpha: float = 1)
 @rule(*spelled("scatter_add", "scatter_add_"), complex_too=True)
 def scatter_add(x: Any, dim: int, index: Tensor, src: Any) -> Moments:
     """As `index_add`, with a place for every entry."""
-    (mean, var), (y, y_var) = _both(x), _both(src)
+    (mean, var), (y, y_var) = as_moments(x), as_moments(src)
     return Moments(mean.scatter_add(dim, index, y), var.scatter_add(dim, index, y_var))
 
 
@@ -36,7 +36,7 @@ def scatter_reduce(
     The extremes have that of the entry whose mean is the extreme one (of several equal ones, the larger)."""
     if reduce == "prod":
         raise NotImplementedError(not_covered(torch.scatter_reduce, f"reduce={reduce!r}"))
-    (mean, var), (y, y_var) = _both(x), _both(src)
+    (mean, var), (y, y_var) = as_moments(x), as_moments(src)
     if reduce in ("amax", "amin"):
         extreme = mean.scatter_reduce(dim, index, y, reduce, include_self=include_self)
         var = torch.where(extreme == mean, var, 0.0)
@@ -60,16 +60,16 @@ def scatter(
     """Entries put in their places; a number has no variance."""
     if reduce is not None:
         raise NotImplementedError(not_covered(torch.scatter, f"reduce={reduce!r}"))
-    mean, var = _both(x)
+    mean, var = as_moments(x)
     src = value if src is None else src
-    new, new_var = _both(src) if isinstance(src, Moments | Tensor) else (src, 0.0)
+    new, new_var = as_moments(src) if isinstance(src, Moments | Tensor) else (src, 0.0)
     return Moments(mean.scatter(dim, index, new), var.scatter(dim, index, new_var))
 
 
 @rule(*spelled("index_copy", "index_copy_"))
 def index_copy(x: Any, dim: int, index: Tensor, source: Any) -> Moments:
     """Copied entries bring their variances."""
-    (mean, var), (new, new_var) = _both(x), _both(source)
+    (mean, var), (new, new_var) = as_moments(x), as_moments(source)
     return Moments(mean.index_copy(dim, index, new), var.index_copy(dim, index, new_var))
 
 
@@ -77,9 +77,3 @@ def index_copy(x: Any, dim: int, index: Tensor, source: Any) -> Moments:
 def index_fill(x: Moments, dim: int, index: Tensor, value: Any) -> Moments:
     """Filled entries have no variance."""
     return Moments(x.mean.index_fill(dim, index, value), x.var.index_fill(dim, index, 0.0))
-
-
-def _both(x: Any) -> tuple[Tensor, Tensor]:
-    """Mean and variance, 0 of what is not random."""
-    mean, var = parts(x)
-    return mean, torch.zeros_like(mean) if var is None else var

@@ -10,7 +10,7 @@ from torch import Tensor
 from bayesify.moments.carrier import INPLACE, rule, spelled
 from bayesify.moments.missing import not_covered
 from bayesify.moments.standin import replace
-from bayesify.moments.values import Moments, Simplex, parts
+from bayesify.moments.values import Moments, Simplex, as_moments, parts
 from bayesify.moments.writing import RESHAPES, VIEWS
 
 
@@ -29,49 +29,15 @@ def _mean(moments: Moments) -> Tensor:
     return moments.mean
 
 
-MOVES = (
-    *("reshape", "flatten", "view", "view_as", "reshape_as", "ravel", "t", "transpose", "permute"),
-    *("movedim", "moveaxis", "swapaxes", "swapdims", "squeeze", "unsqueeze", "expand", "expand_as", "clone"),
-    *(
-        "broadcast_to",
-        "contiguous",
-        "detach",
-        "detach_",
-        "real",
-        "imag",
-        "view_as_real",
-        "resolve_conj",
-        "__getitem__",
-        "narrow",
-        "select",
-        "gather",
-    ),
-    *(
-        "index_select",
-        "take_along_dim",
-        "masked_select",
-        "roll",
-        "flip",
-        "rot90",
-        "repeat",
-        "tile",
-        "tril",
-        "triu",
-    ),
-    *(
-        "repeat_interleave",
-        "diagonal",
-        "unfold",
-        "fold",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "channel_shuffle",
-    ),
-    *("chunk", "split", "tensor_split", "split_with_sizes", "unbind", "hsplit", "vsplit", "adjoint"),
-    *("unsafe_chunk", "unsafe_split", "alias", "view_copy", "dsplit", "fliplr", "flipud", "take"),
-    *("diag", "diag_embed", "diagflat", "atleast_1d", "atleast_2d", "atleast_3d", "positive", "__pos__"),
-)
-for _operation in spelled(*MOVES):
+MOVES = """
+    reshape flatten view view_as reshape_as ravel t transpose permute movedim moveaxis swapaxes swapdims squeeze
+    unsqueeze expand expand_as clone broadcast_to contiguous detach detach_ real imag view_as_real resolve_conj
+    __getitem__ narrow select gather index_select take_along_dim masked_select roll flip rot90 repeat tile tril triu
+    repeat_interleave diagonal unfold fold pixel_shuffle pixel_unshuffle channel_shuffle chunk split tensor_split
+    split_with_sizes unbind hsplit vsplit adjoint unsafe_chunk unsafe_split alias view_copy dsplit fliplr flipud take
+    diag diag_embed diagflat atleast_1d atleast_2d atleast_3d positive __pos__
+"""
+for _operation in spelled(MOVES):
     rule(_operation, half=True, complex_too=_operation.__name__ != "adjoint")(partial(moved, _operation))
 
 
@@ -79,31 +45,15 @@ for _name in ("squeeze", "unsqueeze", "transpose", "t"):  # in place: the carrie
     rule(*spelled(f"{_name}_"), half=True, complex_too=True)(partial(moved, getattr(torch.Tensor, _name)))
     RESHAPES[getattr(torch.Tensor, f"{_name}_")] = getattr(torch.Tensor, _name)
 
-ALWAYS_VIEWS = (
-    *(
-        "view",
-        "view_as",
-        "t",
-        "transpose",
-        "permute",
-        "movedim",
-        "moveaxis",
-        "swapaxes",
-        "swapdims",
-        "squeeze",
-    ),
-    *("unsqueeze", "unflatten", "expand", "expand_as", "broadcast_to", "detach", "real", "alias", "adjoint"),
-    *("__getitem__", "narrow", "select", "diagonal", "chunk", "split", "tensor_split", "split_with_sizes"),
-    *("unbind", "hsplit", "vsplit", "dsplit"),
-)
-CASTS = ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cuda", "cpu", "pin_memory")
-VIEWS.update(
-    dict.fromkeys(
-        spelled("reshape", "reshape_as", "flatten", "ravel", "contiguous", "unfold", "positive", *CASTS),
-        False,
-    )
-)
-VIEWS.update(dict.fromkeys(spelled(*ALWAYS_VIEWS), True))
+ALWAYS_VIEWS = """
+    view view_as t transpose permute movedim moveaxis swapaxes swapdims squeeze unsqueeze unflatten expand expand_as
+    broadcast_to detach real alias adjoint __getitem__ narrow select diagonal chunk split tensor_split split_with_sizes
+    unbind hsplit vsplit dsplit
+"""
+CASTS = "to type type_as float double half bfloat16 cuda cpu pin_memory"
+SOMETIMES_VIEWS = "reshape reshape_as flatten ravel contiguous unfold positive"
+VIEWS.update(dict.fromkeys(spelled(SOMETIMES_VIEWS, CASTS), False))
+VIEWS.update(dict.fromkeys(spelled(ALWAYS_VIEWS), True))
 
 
 @rule(torch.broadcast_tensors, half=True, complex_too=True)
@@ -119,8 +69,7 @@ def setitem(x: Any, key: Any, value: Any) -> Moments:
 
     Into copies, because a rule's variance may be that of its input.
     """
-    (mean, var), (new, new_var) = parts(x), parts(value)
-    mean, var = mean.clone(), torch.zeros_like(mean) if var is None else var.clone()
+    (mean, var), (new, new_var) = moved(torch.clone, as_moments(x)), parts(value)
     mean[key], var[key] = new, 0.0 if new_var is None else new_var
     return Moments(mean, var)
 
@@ -145,8 +94,7 @@ INPLACE.add(torch.Tensor.__setitem__)
 @rule(torch.Tensor.copy_, half=True, complex_too=True)
 def copy_(x: Any, source: Any, non_blocking: bool = False) -> Moments:
     """The source's mean and variance, in the shape and dtype of `x`."""
-    like, (mean, var) = parts(x)[0], parts(source)
-    var = torch.zeros_like(mean) if var is None else var
+    like, (mean, var) = parts(x)[0], as_moments(source)
     return Moments(mean.to(like).expand(like.shape), var.to(like.device).expand(like.shape))
 
 
@@ -177,17 +125,8 @@ def cast(operation: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     return moved(operation, x, *replace(args, Simplex, Simplex.moments), **kwargs)
 
 
-def _cast_by(operation: Any) -> Any:
-    """`cast` of one operation, a function of its own."""
-
-    def cast_by_it(x: Any, *args: Any, **kwargs: Any) -> Any:
-        return cast(operation, x, *args, **kwargs)
-
-    return cast_by_it
-
-
-for _operation in spelled(*CASTS):
-    rule(_operation, simplex=True, complex_too=True)(_cast_by(_operation))
+for _operation in spelled(CASTS):
+    rule(_operation, simplex=True, complex_too=True)(partial(cast, _operation))
 
 
 @rule(*spelled("cat", "concat", "concatenate"), half=True, complex_too=True)
@@ -204,9 +143,7 @@ def stack(tensors: Any, dim: int = 0) -> Moments:
 
 def _joined(operation: Any, tensors: Any, *dim: int) -> Moments:
     """Deterministic parts have no variance."""
-    pairs = [parts(t) for t in tensors]
-    variances = [torch.zeros_like(mean) if var is None else var for mean, var in pairs]
-    return Moments(operation([mean for mean, _ in pairs], *dim), operation(variances, *dim))
+    return Moments(*(operation(each, *dim) for each in zip(*map(as_moments, tensors), strict=True)))
 
 
 for _operation in spelled("hstack", "vstack", "dstack", "column_stack", "row_stack"):
@@ -235,11 +172,14 @@ def where(condition: Any, x: Any, y: Any) -> Moments:
     """Each entry brings its own variance."""
     if isinstance(x, Tensor) and x.dtype == torch.bool:  # the method: x.where(condition, y)
         condition, x = x, condition
+    return chosen(condition, x, y)
+
+
+def chosen(condition: Tensor, x: Any, y: Any) -> Moments:
+    """x where the condition holds, else y; what is not random may be a number."""
     (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
-    return Moments(
-        torch.where(condition, x_mean, y_mean),
-        torch.where(condition, 0.0 if x_var is None else x_var, 0.0 if y_var is None else y_var),
-    )
+    var = torch.where(condition, 0.0 if x_var is None else x_var, 0.0 if y_var is None else y_var)
+    return Moments(torch.where(condition, x_mean, y_mean), var)
 
 
 @rule(F.pad, complex_too=True)
@@ -253,18 +193,11 @@ def _like(operation: Any, x: Moments, *args: Any, **kwargs: Any) -> Tensor:
     return operation(x.mean, *args, **kwargs)
 
 
-LIKE = (
-    "zeros_like",
-    "ones_like",
-    "empty_like",
-    "rand_like",
-    "randn_like",
-    "full_like",
-    "new_zeros",
-    "new_ones",
-)
-CHECKS = ("isnan", "isinf", "isfinite", "argmax", "argmin", "argsort")  # of the mean
-for _operation in spelled(*LIKE, *CHECKS, "new_empty", "new_full", "new_tensor"):
+LIKE = """
+    zeros_like ones_like empty_like rand_like randn_like full_like new_zeros new_ones new_empty new_full new_tensor
+"""
+CHECKS = "isnan isinf isfinite argmax argmin argsort"  # of the mean
+for _operation in spelled(LIKE, CHECKS):
     rule(_operation, complex_too=True)(partial(_like, _operation))
 
 
@@ -273,24 +206,11 @@ def compared(operation: Any, x: Any, y: Any) -> Tensor:
     return operation(parts(x)[0], parts(y)[0])
 
 
-COMPARISONS = (
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "less",
-    "less_equal",
-    "greater",
-    "greater_equal",
-    "not_equal",
-)
-for _operation in spelled(*COMPARISONS, *(f"__{name}__" for name in COMPARISONS[:6])):
+COMPARISONS = """
+    eq ne lt le gt ge less less_equal greater greater_equal not_equal __eq__ __ne__ __lt__ __le__ __gt__ __ge__
+"""
+for _operation in spelled(COMPARISONS):
     rule(_operation, complex_too=True)(partial(compared, _operation))
 
 
-@rule(torch.as_tensor)
-def as_tensor(x: Moments, dtype: Any = None, device: Any = None) -> Moments:
-    """In another dtype or on another device."""
-    return moved(torch.as_tensor, x, dtype=dtype, device=device)
+rule(torch.as_tensor)(partial(moved, torch.as_tensor))
