@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 
 from bayesify import torch_internals as internals
 from bayesify.execution import compiling, inside_functorch, transformed
+from bayesify.families.variance import wide
 
 
 def weighted_squares(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
@@ -23,7 +24,7 @@ def weighted_squares(tensors: Sequence[Tensor], weights: Sequence[float]) -> Ten
     if not tensors:
         return torch.zeros(())
     if transformed():
-        terms = [c * _wide(w).square().sum() for c, w in zip(weights, tensors, strict=True)]
+        terms = [c * wide(w).square().sum() for c, w in zip(weights, tensors, strict=True)]
         return torch.stack(terms).sum()
     return _WeightedSquares.apply(tuple(weights), *tensors)
 
@@ -109,10 +110,6 @@ def _groups(weights: Sequence[float]) -> dict[float, list[int]]:
     for i, weight in enumerate(weights):
         groups.setdefault(weight, []).append(i)
     return groups
-
-
-def _wide(value: Tensor) -> Tensor:
-    return value.to(torch.promote_types(value.dtype, torch.float32))
 
 
 def categorical_entropy(probs: Tensor) -> Tensor:

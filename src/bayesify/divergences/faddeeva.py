@@ -121,9 +121,7 @@ class _LogOnePlus(torch.autograd.Function):
         real, imaginary = faddeeva(x, y)
         near = (2 * math.sqrt(math.pi) * imaginary, 2 * math.sqrt(math.pi) * real - 2 / y)
         slopes = tuple(2 * k * c for k, c in enumerate(SERIES, 1))
-        total = _times(
-            _series(x, y, slopes), _inverse(x, y)
-        )  # of the derivative −Σ c_k z⁻²ᵏ, which is analytic
+        total = _times(_series(x, y, slopes), _inverse(x, y))  # d/dz of −Σ c_k z⁻²ᵏ, which is analytic
         along = x / size
         away = (2 * along / size + 2 * total[0], -2 * along.square() / y - 2 * total[1])
         return tuple(grad * torch.where(size < far(x.dtype), a, b) for a, b in zip(near, away, strict=True))  # type: ignore[return-value]

@@ -19,18 +19,6 @@ from bayesify.laws.noise import standard_normal
 
 #: Σ_j KL(q_j ‖ p) of tensors of one family, with everything but their distributions decided
 KL = Callable[[Sequence[families.Family]], Tensor]
-#: (estimator, family, prior) -> the KL of many tensors at once
-MULTI_TENSOR: dict[tuple[str, type, type], Callable[..., Tensor]] = {}
-
-
-def multi_tensor(estimator: str, family: type, prior: type) -> Callable[[Callable], Callable]:
-    """Register the KL of many tensors of a pair."""
-
-    def register(function: Callable[[Any, Any, Draws], Tensor]) -> Callable[[Any, Any, Draws], Tensor]:
-        MULTI_TENSOR[estimator, family, prior] = function
-        return function
-
-    return register
 
 
 def one_by_one(
@@ -40,7 +28,6 @@ def one_by_one(
     return torch.stack([kl(q, *rest, **options) for q in qs]).sum()
 
 
-@multi_tensor("exact", families.Normal, priors.Normal)
 def normal_normal_exact(qs: Sequence[families.Normal], p: priors.Normal, draws: Draws) -> Tensor:
     """Σ log(s/σ) + (σ² + (μ − m)²)/(2s²) − ½."""
     if _plain(qs):
@@ -48,7 +35,6 @@ def normal_normal_exact(qs: Sequence[families.Normal], p: priors.Normal, draws: 
     return _Exact.apply(p.mean, p.std, *(q.loc for q in qs), *(q.log_scale for q in qs))
 
 
-@multi_tensor("repar", families.Normal, priors.Normal)
 def normal_normal_repar(qs: Sequence[families.Normal], p: priors.Normal, draws: Draws) -> Tensor:
     """Σ log(s/σ) + (y² + σ² v)/(2s²) − ½ with y = μ − m + σ ξ̄, ξ̄ = z/√M and v = χ²_{M−1}/M.
 
@@ -229,3 +215,10 @@ def _sum(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
 
 def _count(tensors: Sequence[Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors)
+
+
+#: (estimator, family, prior) -> the KL of many tensors at once
+MULTI_TENSOR: dict[tuple[str, type, type], Callable[..., Tensor]] = {
+    ("exact", families.Normal, priors.Normal): normal_normal_exact,
+    ("repar", families.Normal, priors.Normal): normal_normal_repar,
+}

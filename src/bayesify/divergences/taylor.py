@@ -42,9 +42,8 @@ def taylor(q: Family, p: Prior, draws: Draws, order: int = 4, about: Point = "me
     check_taylor(order, about)
     if compiling():
         raise ValueError(COMPILED)
-    if (
-        "torch._dynamo" in sys.modules
-    ):  # a compiler that gave up on this function would still compile what it calls
+    # a compiler that gave up on this function would still compile what it calls
+    if "torch._dynamo" in sys.modules:
         return torch.compiler.disable(_taylor)(q, p, draws, order, about)
     return _taylor(q, p, draws, order, about)
 
@@ -79,15 +78,9 @@ def taylor_mean(
     total = torch.zeros_like(loc)
     for j in range(order + 1):
         shifted = slopes[j] / math.factorial(j)
-        if about != "mean":
-            offset = loc - float(about)
-            shifted = sum(
-                (
-                    slopes[k] / math.factorial(k) * math.comb(k, j) * offset ** (k - j)
-                    for k in range(j, order + 1)
-                ),
-                start=torch.zeros_like(loc),
-            )
+        for k in range(j + 1, order + 1) if about != "mean" else ():
+            offset = (loc - float(about)) ** (k - j)
+            shifted = shifted + slopes[k] / math.factorial(k) * math.comb(k, j) * offset
         total = total + shifted * scale**j * means[j]
     return total
 

@@ -120,4 +120,4 @@ class LogGamma(LocationScale):
             std = positive("init_std", init_std) * root_mean_square(like)
             concentration = inverse_trigamma(std**2)
         k = positive("concentration", concentration)
-        return Start({}, {"concentration": torch.full((), k, dtype=like.dtype, device=like.device)})
+        return Start({}, {"concentration": like.new_full((), k)})

@@ -4,7 +4,6 @@ import math
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from bayesify import laws
@@ -228,4 +227,4 @@ class InverseGamma(ShapedScale):
 
 def starting_floor(like: Tensor) -> Tensor:
     """FLOOR × the root mean square of the tensor, a scalar tensor."""
-    return torch.full((), FLOOR * root_mean_square(like), dtype=like.dtype, device=like.device)
+    return like.new_full((), FLOOR * root_mean_square(like))

@@ -2,7 +2,6 @@
 
 import math
 
-import torch
 from torch import Tensor
 
 from bayesify.families.base import Start
@@ -26,7 +25,7 @@ class RowNormal(Normal):
         """Starting std = `init_std` × root mean square of the tensor, one for each row."""
         start = math.log(init_std * root_mean_square(like))
         shape = (*like.shape[:1], *(1,) * (like.dim() - 1))  # (rows, 1, ...)
-        return Start({"log_scale": torch.full(shape, start, dtype=like.dtype, device=like.device)})
+        return Start({"log_scale": like.new_full(shape, start)})
 
     @property
     def variance(self) -> Tensor:
@@ -48,10 +47,8 @@ class RatioNormal(Normal):
     @classmethod
     def init(cls, like: Tensor, init_std: float = 0.05) -> Start:  # type: ignore[override]
         """α = `init_std`², and the floor."""
-        number = {"dtype": like.dtype, "device": like.device}
-        floor = torch.full((), FLOOR * root_mean_square(like), **number)  # type: ignore[call-overload]
-        log_alpha = torch.full((), 2 * math.log(init_std), **number)  # type: ignore[call-overload]
-        return Start({"log_alpha": log_alpha}, {"floor": floor})
+        floor = like.new_full((), FLOOR * root_mean_square(like))
+        return Start({"log_alpha": like.new_full((), 2 * math.log(init_std))}, {"floor": floor})
 
     @property
     def variance(self) -> Tensor:

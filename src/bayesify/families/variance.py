@@ -146,7 +146,7 @@ class Multiplicative(VarianceNormal):
                 f"max_log_alpha={max_log_alpha!r}"
             )
         shape = alpha_shape(tuple(like.shape), per, output_dim, groups)
-        log_alpha = torch.full(shape, float(init_log_alpha), dtype=like.dtype, device=like.device)
+        log_alpha = like.new_full(shape, float(init_log_alpha))
         bounds = {"min_log_alpha": float(min_log_alpha), "max_log_alpha": float(max_log_alpha)}
         return Start({"log_alpha": log_alpha}, {**open_gates(like), **bounds})
 
@@ -196,9 +196,7 @@ def wide(values: Tensor) -> Tensor:
 
 def open_gates(like: Tensor) -> dict[str, Tensor]:
     """Both gates at 1."""
-    return {
-        name: torch.ones((), dtype=like.dtype, device=like.device) for name in ("mean_gate", "noise_gate")
-    }
+    return {name: like.new_ones(()) for name in ("mean_gate", "noise_gate")}
 
 
 def alpha_shape(shape: tuple[int, ...], per: str, output_dim: int, groups: int) -> tuple[int, ...]:

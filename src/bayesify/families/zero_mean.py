@@ -80,7 +80,7 @@ class SmallFloor(ZeroMean):
     @classmethod
     def init(cls, like: Tensor) -> Start:  # type: ignore[override]
         """The floor."""
-        return Start({}, {"floor": torch.full((), FLOOR, dtype=like.dtype, device=like.device)})
+        return Start({}, {"floor": like.new_full((), FLOOR)})
 
 
 class ZeroMeanUniform(SmallFloor):

@@ -1,5 +1,8 @@
 """Draws that laws are made of, of the dtype and device of a tensor, drawn where the generator lives."""
 
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Generator, Tensor
 
@@ -8,32 +11,33 @@ from bayesify import torch_internals as internals
 Shape = tuple[int, ...]
 
 
+def drawn(draw: Any, shape: Shape, like: Tensor, generator: Generator | None, dtype: torch.dtype) -> Tensor:
+    """draw(shape), by torch.randn or torch.rand, where the generator lives, on the device of `like`.
+
+    torch takes no sizes that are symbols (compiled code) beside `generator=`, so that it is left out where there is
+    none.
+    """
+    if generator is None:
+        return draw(shape, dtype=dtype, device=like.device)
+    return draw(shape, dtype=dtype, device=generator.device, generator=generator).to(like.device)
+
+
 def standard_normal(shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
     """N(0, 1)."""
-    if generator is None:
-        return torch.randn(shape, dtype=like.dtype, device=like.device)
-    noise = torch.randn(shape, dtype=like.dtype, device=generator.device, generator=generator)
-    return noise.to(like.device)
+    return drawn(torch.randn, shape, like, generator, like.dtype)
 
 
 def standard_uniform(shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
     """U(0, 1), both ends left out."""
-    if generator is None:
-        noise = torch.rand(shape, dtype=like.dtype, device=like.device)
-    else:
-        noise = torch.rand(shape, dtype=like.dtype, device=generator.device, generator=generator)
-        noise = noise.to(like.device)
+    noise = drawn(torch.rand, shape, like, generator, like.dtype)
     half_step = torch.finfo(like.dtype).eps / 2
     return noise.clamp(min=half_step, max=1 - half_step)
 
 
 def random_signs(shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:
     """±1, each with probability ½."""
-    if generator is None:
-        coins = torch.randint(0, 2, shape, device=like.device)
-    else:
-        coins = torch.randint(0, 2, shape, device=generator.device, generator=generator)
-    return (2 * coins - 1).to(like.device, like.dtype)
+    coins = drawn(partial(torch.randint, 0, 2), shape, like, generator, torch.long)
+    return (2 * coins - 1).to(like.dtype)
 
 
 def standard_exponential(shape: Shape, like: Tensor, generator: Generator | None) -> Tensor:

@@ -16,40 +16,25 @@ from bayesify.moments.arguments import in_order, learn_order, renamed
 from bayesify.moments.custom import with_graph
 from bayesify.moments.missing import no_place, no_rule, not_covered
 from bayesify.moments.standin import METADATA, OPERATORS, StandIn, holds, replace
-from bayesify.moments.values import (
-    Entries,
-    Gaussian,
-    Moments,
-    Simplex,
-    narrowed,
-    widened,
-)
+from bayesify.moments.values import Entries, Gaussian, Moments, Simplex, narrowed, widened
 from bayesify.moments.writing import RESHAPES, VIEWS, Storage, applied, join
 
 RANDOM = (Moments, Simplex, Gaussian)  # what a carrier may hold
 
-RULES: dict[Any, Callable[..., Any]] = {}
-#: other forms of the rules, looked up before RULES where a carrier asks for them. "exact": exact moments of a normal
-#: input; "total", "simple": normalisation by means and variances, or as a fixed scaling; "half", "half_on_gpu": no
-#: rules of their own, variances are carried in bfloat16; "cross": sums of operands that depend on each other; "full":
-#: rules for `Gaussian`, with RULES left out
+#: the rules by their forms. "" holds those for all; the others are looked up before it where a carrier asks for them.
+#: "exact": exact moments of a normal input; "total", "simple": normalisation by means and variances, or as a fixed
+#: scaling; "half", "half_on_gpu": no rules of their own, variances are carried in bfloat16; "cross": sums of operands
+#: that depend on each other; "full": rules for `Gaussian`, with "" left out
 FORMS: dict[str, dict[Any, Callable[..., Any]]] = {
-    "": RULES,
-    "exact": {},
-    "total": {},
-    "simple": {},
-    "half": {},
-    "half_on_gpu": {},
-    "cross": {},
-    "full": {},
+    form: {} for form in ("", "exact", "total", "simple", "half", "half_on_gpu", "cross", "full")
 }
+RULES = FORMS[""]
 INPLACE: set[Any] = set()  # operations whose result is written back into their first argument
 AUGMENTED: set[Any] = set()  # `x += y` and the like: Python binds x to what they return
 INPLACE_AT: dict[Any, int] = {}  # where the argument `inplace` stands, for operations that have one
 TAKES_SIMPLEX: set[Any] = set()  # rules that know what to do with a Simplex
-TAKES_HALF: set[Any] = (
-    set()
-)  # rules for variances in bfloat16 beside means in float32; others get all in float32
+#: rules for variances in bfloat16 beside means in float32; others get all in float32
+TAKES_HALF: set[Any] = set()
 TAKES_COMPLEX: set[Any] = set()  # rules that know complex numbers (rules/fourier.py)
 COMPOSITE: set[Any] = set()  # rules written in torch operations on carriers
 

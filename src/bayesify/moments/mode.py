@@ -36,9 +36,8 @@ class CarrierMode(TorchFunctionMode):
         plain = isinstance(target, Tensor) and not isinstance(target, Carrier)
         can = "full" not in carrier.forms and not compiling()
         if plain and can and writes_into_first(func, args, kwargs):
-            holder = (
-                args[0] if isinstance(args[0], Carrier) else carried(certain(args[0].clone()), carrier.forms)
-            )
+            known = isinstance(args[0], Carrier)
+            holder = args[0] if known else carried(certain(args[0].clone()), carrier.forms)
             Carrier.handle(func, (holder, *args[1:]), kwargs)
             self._keep(target, holder)
             return target

@@ -15,9 +15,8 @@ from bayesify.execution import compiling
 
 #: operations that may return a view -> whether they return nothing else
 VIEWS: dict[Any, bool] = {}
-RESHAPES: dict[
-    Any, Any
-] = {}  # operations that make a tensor a view of itself, in place -> those that return the view
+#: operations that make a tensor a view of itself, in place -> those that return the view
+RESHAPES: dict[Any, Any] = {}
 
 
 class Storage:

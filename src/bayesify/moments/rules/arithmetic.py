@@ -105,11 +105,7 @@ def _paired(operation: Any, x: Tensor, y: Tensor) -> Tensor:
     )
 
 
-@rule(
-    *spelled("div", "div_", "divide", "true_divide", "__truediv__", "__itruediv__"),
-    half=True,
-    complex_too=True,
-)
+@rule(*spelled("div div_ divide true_divide __truediv__ __itruediv__"), half=True, complex_too=True)
 def div(x: Any, y: Any, *, rounding_mode: None = None) -> Moments:
     """First order in the divisor: Var x/y = (Var x + (x/y)² Var y)/(E y)²."""
     if rounding_mode is not None:

@@ -119,9 +119,8 @@ def multi_head_attention(
     )
     mask = _merged_mask(attn_mask, key_padding_mask, num_heads, q)
     rate = dropout_p if training else 0.0
-    scores = torch.matmul(
-        q * (1 / math.sqrt(q.shape[-1])), k.transpose(-2, -1)
-    )  # (batch, heads, tokens, keys)
+    scaled = q * (1 / math.sqrt(q.shape[-1]))
+    scores = torch.matmul(scaled, k.transpose(-2, -1))  # (batch, heads, tokens, keys)
     attention = torch.softmax(scores if mask is None else scores + mask, -1)
     output = torch.matmul(F.dropout(attention, rate), v)
     output = output.permute(2, 0, 1, 3).flatten(2)  # (tokens, batch, features)

@@ -59,12 +59,7 @@ def power(x: Any, exponent: Any) -> Moments:
     return square(x) if is_square else elementwise.power(x, exponent)
 
 
-@rule(
-    *spelled("mul", "mul_", "multiply", "__mul__", "__rmul__", "__imul__"),
-    form="exact",
-    half=True,
-    complex_too=True,
-)
+@rule(*spelled("mul mul_ multiply __mul__ __rmul__ __imul__"), form="exact", half=True, complex_too=True)
 def mul(x: Any, y: Any) -> Moments:
     """x · x has exact moments as x²."""
     return square(x) if x is y and not x.mean.is_complex() else arithmetic.mul(x, y)
