@@ -4,10 +4,12 @@ References: LeCun et al., "Gradient-Based Learning Applied to Document Recogniti
 20-50-500 version is the one shipped with Caffe, the MNIST net of paper 5.
 """
 
+from functools import partial
 from itertools import pairwise
 
 from torch import Tensor, nn
 
+from bayesify.nets.mlp import hidden_layer
 from bayesify.nets.parts import activation as make_activation
 from bayesify.nets.parts import check_image, conv_size, dropout_layer
 
@@ -16,6 +18,15 @@ class LeNet(nn.Module):
     """Two 5×5 convolutions without padding, each followed by 2×2 max pooling, then dense layers.
 
     (batch, channels, height, width) -> (batch, num_outputs); 28×28 gives 4×4 features, 32×32 gives 5×5.
+
+    activation: after each hidden layer: "relu", "tanh", ….
+    conv_activation: after each convolution; None takes `activation`, as the published code of paper 5 does.
+        Caffe's own file has none there: conv_activation="identity".
+    batch_norm: after each hidden layer (biases left out).
+    dropout: rate before the first dense layer.
+
+    >>> lenet(10, (1, 28, 28))(torch.zeros(2, 1, 28, 28)).shape
+    torch.Size([2, 10])
     """
 
     def __init__(
@@ -23,7 +34,7 @@ class LeNet(nn.Module):
         convs: tuple[int, int],
         dense: tuple[int, ...],
         num_outputs: int,
-        input_shape: tuple[int, ...],
+        input_shape: tuple[int, ...] = (1, 28, 28),
         activation: str = "relu",
         conv_activation: str | None = None,
         batch_norm: bool = False,
@@ -39,9 +50,7 @@ class LeNet(nn.Module):
         sizes = (convs[1] * feature_size(height) * feature_size(width), *dense)
         layers: list[nn.Module] = [nn.Flatten(), *dropout_layer(dropout)]
         for num_inputs, num_units in pairwise(sizes):
-            layers.append(nn.Linear(num_inputs, num_units, bias=not batch_norm))
-            layers += [nn.BatchNorm1d(num_units)] if batch_norm else []
-            layers.append(make_activation(activation))
+            layers += hidden_layer(num_inputs, num_units, activation, batch_norm, dropout=0.0)
         self.head = nn.Sequential(*layers, nn.Linear(sizes[-1], num_outputs))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -61,46 +70,7 @@ def feature_size(size: int) -> int:
     return conv_size(conv_size(size, 5) // 2, 5) // 2
 
 
-def lenet(
-    num_outputs: int,
-    input_shape: tuple[int, ...] = (1, 28, 28),
-    activation: str = "relu",
-    conv_activation: str | None = None,
-    batch_norm: bool = False,
-    dropout: float = 0.0,
-) -> LeNet:
-    """Caffe's LeNet-5: 20 and 50 filters, 500 units.
-
-    activation: after each hidden layer: "relu", "tanh", ….
-    conv_activation: after each convolution; None takes `activation`, as the published code of paper 5 does.
-        Caffe's own file has none there: conv_activation="identity".
-    batch_norm: after each hidden layer (biases left out).
-    dropout: rate before the 500-unit layer.
-
-    >>> lenet(10, (1, 28, 28))(torch.zeros(2, 1, 28, 28)).shape
-    torch.Size([2, 10])
-    """
-    options = (activation, conv_activation, batch_norm, dropout)
-    return LeNet((20, 50), (500,), num_outputs, input_shape, *options)
-
-
-def lenet_small(
-    num_outputs: int,
-    input_shape: tuple[int, ...] = (1, 28, 28),
-    activation: str = "relu",
-    conv_activation: str | None = None,
-    batch_norm: bool = False,
-    dropout: float = 0.0,
-) -> LeNet:
-    """The widths of 1998: 6 and 16 filters, 120 and 84 units; max pooling and ReLU as used today.
-
-    activation: after each hidden layer: "relu", "tanh", ….
-    conv_activation: after each convolution; None takes `activation`.
-    batch_norm: after each hidden layer (biases left out).
-    dropout: rate before the 120-unit layer.
-
-    >>> lenet_small(10, (1, 32, 32))(torch.zeros(2, 1, 32, 32)).shape
-    torch.Size([2, 10])
-    """
-    options = (activation, conv_activation, batch_norm, dropout)
-    return LeNet((6, 16), (120, 84), num_outputs, input_shape, *options)
+#: Caffe's LeNet-5: 20 and 50 filters, 500 units
+lenet = partial(LeNet, (20, 50), (500,))
+#: the widths of 1998: 6 and 16 filters, 120 and 84 units; max pooling and ReLU as used today
+lenet_small = partial(LeNet, (6, 16), (120, 84))

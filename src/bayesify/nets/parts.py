@@ -1,6 +1,6 @@
 """What several families of networks share: input checks, activations, initialised layers, channel padding."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ class Abs(nn.Module):
         return x.abs()
 
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
     "leaky_relu": nn.LeakyReLU,
     "elu": nn.ELU,
@@ -47,17 +47,18 @@ def activation(name: str, argument: str = "activation") -> nn.Module:
     return lookup(ACTIVATIONS, name, argument)()
 
 
-def check_image(input_shape: tuple[int, ...], smallest: int, remedy: str) -> tuple[int, int, int]:
-    """`input_shape` as (channels, height, width) with height and width at least `smallest`."""
-    if len(input_shape) != 3:
-        raise ValueError(f"input_shape={input_shape} must be (channels, height, width) for this net")
-    channels, height, width = input_shape
-    if min(height, width) < smallest:
+def check_image(
+    input_shape: tuple[int, ...], smallest: int, remedy: str, sides: tuple[str, ...] = ("height", "width")
+) -> tuple[int, ...]:
+    """`input_shape`, which must be (channels, *sides) with every side at least `smallest`."""
+    if len(input_shape) != 1 + len(sides):
+        raise ValueError(f"input_shape={input_shape} must be (channels, {', '.join(sides)}) for this net")
+    if min(input_shape[1:]) < smallest:
         raise ValueError(
-            f"input_shape={input_shape} is too small: this net needs height and width of at least "
-            f"{smallest}; {remedy}"
+            f"input_shape={input_shape} is too small: this net needs {', '.join(sides[:-1])} and {sides[-1]} of at "
+            f"least {smallest}; {remedy}"
         )
-    return channels, height, width
+    return input_shape
 
 
 def check_positive(**sizes: int) -> None:

@@ -4,11 +4,13 @@ Reference: He et al., "Identity Mappings in Deep Residual Networks", ECCV 2016, 
 norm and ReLU stand before every convolution, and once more after the last block.
 """
 
+from functools import partial
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayesify.nets.parts import HeConv2d, check_stem, pooled_head
-from bayesify.nets.resnet import BLOCKS_PER_STAGE
+from bayesify.nets.resnet import BLOCKS_PER_STAGE, stages
 
 
 class NormConv(nn.Module):
@@ -68,16 +70,10 @@ class PreActResNet(nn.Module):
         super().__init__()
         bottleneck = depth >= 50
         self.stem = make_stem(stem, channels)
-        blocks: list[nn.Module] = []
-        num_inputs = 64
-        for stage, count in enumerate(BLOCKS_PER_STAGE[depth]):
-            width = 64 * 2**stage
-            for index in range(count):
-                blocks.append(PreActBlock(num_inputs, width, 2 if stage and not index else 1, bottleneck))
-                num_inputs = 4 * width if bottleneck else width
-        self.blocks = nn.Sequential(*blocks)
-        self.norm = nn.BatchNorm2d(num_inputs)
-        self.head = pooled_head(num_inputs, num_outputs)
+        block = partial(PreActBlock, bottleneck=bottleneck)
+        self.blocks, width = stages(block, BLOCKS_PER_STAGE[depth], 64, 4 if bottleneck else 1)
+        self.norm = nn.BatchNorm2d(width)
+        self.head = pooled_head(width, num_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(F.relu(self.norm(self.blocks(self.stem(x)))))

@@ -3,6 +3,8 @@
 Reference: Han et al., "Deep Pyramidal Residual Networks", CVPR 2017, eq. 2 (additive) and Fig. 6(d).
 """
 
+from functools import partial
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -82,12 +84,5 @@ def pyramidnet(
     return PyramidNet(depth, alpha, num_outputs, channels)
 
 
-def pyramidnet110(
-    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), depth: int = 110, alpha: float = 270.0
-) -> PyramidNet:
-    """The CIFAR-100 net of paper 2: 110 layers, widths 16 + 5 i, i = 1 … 54.
-
-    depth: layers, 6 n + 2.
-    alpha: channels gained from stem to head.
-    """
-    return pyramidnet(num_outputs, input_shape, depth, alpha)
+#: the CIFAR-100 net of paper 2: 110 layers, widths 16 + 5 i, i = 1 … 54
+pyramidnet110 = partial(pyramidnet, depth=110, alpha=270.0)

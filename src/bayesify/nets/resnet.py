@@ -4,7 +4,8 @@ Reference: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016:
 section 4.2 for the second.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -89,6 +90,23 @@ def make_stem(kind: str, channels: int, width: int) -> nn.Sequential:
     return nn.Sequential(ConvNorm(channels, width, 3), nn.ReLU())
 
 
+def stages(
+    block: Callable[[int, int, int], nn.Module], blocks_per_stage: Sequence[int], width: int, expansion: int
+) -> tuple[nn.Sequential, int]:
+    """Residual blocks in order, and the channels of the last; each stage after the first halves the size.
+
+    block: called with (input channels, width, stride); the width doubles with every stage, the output has `expansion`
+        times as many channels.
+    """
+    blocks: list[nn.Module] = []
+    num_inputs = width
+    for stage, count in enumerate(blocks_per_stage):
+        for index in range(count):
+            blocks.append(block(num_inputs, width * 2**stage, 2 if stage and not index else 1))
+            num_inputs = width * 2**stage * expansion
+    return nn.Sequential(*blocks), num_inputs
+
+
 class ResNet(nn.Module):
     """Stem, stages of residual blocks (each after the first halves the size), averaging, one linear layer.
 
@@ -107,15 +125,9 @@ class ResNet(nn.Module):
     ) -> None:
         super().__init__()
         self.stem = make_stem(stem, channels, width)
-        blocks: list[nn.Module] = []
-        num_inputs = width
-        for stage, count in enumerate(blocks_per_stage):
-            for index in range(count):
-                stride = 2 if stage > 0 and index == 0 else 1
-                blocks.append(block(num_inputs, width * 2**stage, stride, shortcut))
-                num_inputs = width * 2**stage * block.expansion
-        self.blocks = nn.Sequential(*blocks)
-        self.head = pooled_head(num_inputs, num_outputs)
+        make_block = partial(block, shortcut=shortcut)
+        self.blocks, num_features = stages(make_block, blocks_per_stage, width, block.expansion)
+        self.head = pooled_head(num_features, num_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.blocks(self.stem(x)))

@@ -7,13 +7,15 @@ Reference: Heek and Kalchbrenner, "Bayesian Inference for Large Scale Image Clas
 """
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayesify.nets.parts import check_image, check_positive, check_stem
-from bayesify.nets.resnet import BLOCKS_PER_STAGE
+from bayesify.nets.resnet import BLOCKS_PER_STAGE, stages
 
 FIXUP = 0.125  # the small constant that the paper does not name
 
@@ -73,14 +75,12 @@ class Block(nn.Module):
     def __init__(self, num_inputs: int, width: int, stride: int, bottleneck: bool) -> None:
         super().__init__()
         num_outputs = 4 * width if bottleneck else width
-        if bottleneck:
-            kernels, channels, strides = (1, 3, 1), (num_inputs, width, width, num_outputs), (1, stride, 1)
-        else:
-            kernels, channels, strides = (3, 3), (num_inputs, width, num_outputs), (stride, 1)  # type: ignore[assignment]
-        last = len(kernels) - 1
+        shapes = [(1, 1), (3, stride), (1, 1)] if bottleneck else [(3, stride), (3, 1)]  # kernel, stride
+        channels = [num_inputs, *[width] * (len(shapes) - 1), num_outputs]
+        gains = [1.0] * (len(shapes) - 1) + [FIXUP]
         self.convs = nn.ModuleList(
-            WeightNormConv2d(channels[i], channels[i + 1], k, strides[i], gain=FIXUP if i == last else 1.0)
-            for i, k in enumerate(kernels)
+            WeightNormConv2d(*ends, *shape, gain)
+            for ends, shape, gain in zip(pairwise(channels), shapes, gains, strict=True)
         )
         same = stride == 1 and num_inputs == num_outputs
         self.shortcut = nn.Identity() if same else WeightNormConv2d(num_inputs, num_outputs, 1, stride)
@@ -111,15 +111,9 @@ class ResNetPP(nn.Module):
         large = stem == "imagenet"
         self.stem = WeightNormConv2d(channels, width, 7 if large else 3, 2 if large else 1)
         self.pool = nn.MaxPool2d(3, 2, padding=1) if large else nn.Identity()
-        blocks: list[nn.Module] = []
-        num_inputs = width
-        for stage, count in enumerate(blocks_per_stage):
-            for index in range(count):
-                stride = 2 if stage > 0 and index == 0 else 1
-                blocks.append(Block(num_inputs, width * 2**stage, stride, bottleneck))
-                num_inputs = width * 2**stage * (4 if bottleneck else 1)
-        self.blocks = nn.Sequential(*blocks)
-        self.head = WeightNormLinear(num_outputs, num_inputs)
+        block = partial(Block, bottleneck=bottleneck)
+        self.blocks, num_features = stages(block, blocks_per_stage, width, 4 if bottleneck else 1)
+        self.head = WeightNormLinear(num_outputs, num_features)
 
     def forward(self, x: Tensor) -> Tensor:
         features = self.blocks(self.pool(F.selu(self.stem(x))))  # (batch, c, h, w)

@@ -8,23 +8,12 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from bayesify.nets.parts import check_positive, conv_size
+from bayesify.nets.parts import check_image, check_positive, conv_size
 
 FILTERS = (1, 2, 4, 8, 16)  # times the width
 STRIDES = (1, 1, 1, 3, 3)
 POOLS = (3, 2, 2, 2, 1)  # the last block is not followed by pooling
 SMALLEST = 8
-
-
-def conv_block(num_inputs: int, num_filters: int, stride: int) -> list[nn.Module]:
-    """3×3×3 convolution without bias, batch norm, ReLU (our choice)."""
-    conv = nn.Conv3d(num_inputs, num_filters, 3, stride, padding=1, bias=False)
-    return [conv, nn.BatchNorm3d(num_filters), nn.ReLU()]
-
-
-def pool_kernel(sizes: Sequence[int], pool: int) -> tuple[int, ...]:
-    """`pool` in each dimension, or 1 where the dimension would vanish."""
-    return tuple(pool if size >= pool else 1 for size in sizes)
 
 
 class UNet3dEncoder(nn.Module):
@@ -39,10 +28,11 @@ class UNet3dEncoder(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for factor, stride, pool in zip(FILTERS, STRIDES, POOLS, strict=True):
-            layers += conv_block(channels, factor * width, stride)
+            conv = nn.Conv3d(channels, factor * width, 3, stride, padding=1, bias=False)
             channels = factor * width
+            layers += [conv, nn.BatchNorm3d(channels), nn.ReLU()]
             sizes = [conv_size(size, 3, stride, padding=1) for size in sizes]
-            kernel = pool_kernel(sizes, pool)
+            kernel = tuple(pool if size >= pool else 1 for size in sizes)  # 1 where it would vanish
             if max(kernel) > 1:
                 layers.append(nn.MaxPool3d(kernel))
             sizes = [size // step for size, step in zip(sizes, kernel, strict=True)]
@@ -61,12 +51,7 @@ def unet3d_encoder(num_outputs: int, input_shape: tuple[int, ...], width: int = 
     >>> unet3d_encoder(2, (1, 28, 28, 28))(torch.zeros(2, 1, 28, 28, 28)).shape
     torch.Size([2, 2])
     """
-    if len(input_shape) != 4:
-        raise ValueError(f"input_shape={input_shape} must be (channels, depth, height, width) for this net")
-    if min(input_shape[1:]) < SMALLEST:
-        raise ValueError(
-            f"input_shape={input_shape} is too small: this net needs depth, height and width of at least "
-            f"{SMALLEST}; resize the volumes or choose net='mlp'"
-        )
+    remedy = "resize the volumes or choose net='mlp'"
+    channels, *sizes = check_image(input_shape, SMALLEST, remedy, ("depth", "height", "width"))
     check_positive(width=width)
-    return UNet3dEncoder(num_outputs, input_shape[0], input_shape[1:], width)
+    return UNet3dEncoder(num_outputs, channels, sizes, width)
