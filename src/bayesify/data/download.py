@@ -1,19 +1,19 @@
 """Fetching public files: checked against a published checksum, and complete or not there at all."""
 
 import hashlib
-import os
 import shutil
 import tarfile
 import urllib.error
 import urllib.request
-import uuid
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO
+
+from bayesify.atomic import write_atomically
 
 TIMEOUT_S = 30
 
@@ -31,12 +31,11 @@ def fetch(remote: Remote, target: Path) -> Path:
 
     Raises ConnectionError when the address cannot be read, ValueError when the checksum differs.
     """
-    if target.is_file():
-        return target
-    with _atomic(target) as file:
+
+    def download(path: Path) -> None:
         digest = hashlib.md5(usedforsecurity=False)
         try:
-            with urllib.request.urlopen(remote.url, timeout=TIMEOUT_S) as response:
+            with urllib.request.urlopen(remote.url, timeout=TIMEOUT_S) as response, path.open("wb") as file:
                 while block := response.read(1 << 20):
                     digest.update(block)
                     file.write(block)
@@ -50,6 +49,9 @@ def fetch(remote: Remote, target: Path) -> Path:
                 f"{remote.url}: md5 {digest.hexdigest()} where {remote.md5} is published; nothing was kept. "
                 "The download was cut or altered: try again"
             )
+
+    if not target.is_file():
+        write_atomically(target, download)
     return target
 
 
@@ -64,24 +66,14 @@ def fetch_archive(remote: Remote, members: Sequence[str], root: Path) -> None:
                 source = tar.extractfile(member)
                 if source is None:
                     raise KeyError(member)
-                with source, _atomic(root / member) as file:
-                    shutil.copyfileobj(source, file)
+                with source:
+                    write_atomically(root / member, partial(_copy, source))
     except (tarfile.TarError, KeyError, EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{archive}: cannot unpack it ({error}); delete it and try again") from None
     if own:
         archive.unlink()
 
 
-@contextmanager
-def _atomic(target: Path) -> Iterator[IO[bytes]]:
-    """A temporary file beside `target` that takes its name on success and disappears on failure."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-    try:
-        with part.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+def _copy(source: IO[bytes], path: Path) -> None:
+    with path.open("wb") as file:
+        shutil.copyfileobj(source, file)

@@ -5,6 +5,7 @@ import os
 import struct
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -80,15 +81,12 @@ def load(
     """
     base = data_root(name, root)
     test = _read_part(name, base, "test", download)
-    if test_only:
+    try:
+        train = test.none() if test_only else _read_part(name, base, "train", download)
+    except FileNotFoundError:
+        if SETS[name].train_needed:
+            raise
         train = test.none()
-    else:
-        try:
-            train = _read_part(name, base, "train", download)
-        except FileNotFoundError:
-            if SETS[name].train_needed:
-                raise
-            train = test.none()
     return DataSet.classification(name, train, test, SETS[name].class_names)
 
 
@@ -97,14 +95,8 @@ def _read_part(name: str, root: Path, part: str, download: bool) -> Split:
     files = [(stem, f"{stem}.gz") for stem in _FILES[part]]
     if download and not described.url:
         raise ValueError(f"download=True: data set {name!r} has no public address; fetch its files by hand")
-    paths = locate(
-        name,
-        root,
-        described.folders,
-        files,
-        fetch=(lambda base: _download(name, base, part)) if described.url else None,
-        download=download,
-    )
+    get = partial(_download, name, part) if described.url else None
+    paths = locate(name, root, described.folders, files, fetch=get, download=download)
     images, labels = read_idx(paths[0], _IMAGES), read_idx(paths[1], _LABELS).long()
     check_shape(tuple(images.shape), (None, 28, 28), str(paths[0]))
     check_counts(len(images), len(labels), f"{paths[0]} and {paths[1].name}")
@@ -112,13 +104,12 @@ def _read_part(name: str, root: Path, part: str, download: bool) -> Split:
     return Split(images[:, None], labels)  # (N, 1, 28, 28)
 
 
-def _download(name: str, root: Path, part: str) -> None:
+def _download(name: str, part: str, root: Path) -> None:
     described = SETS[name]
     stems = [stem for stems in _FILES.values() for stem in stems]
     for stem, md5 in zip(stems, described.md5, strict=True):
         if stem in _FILES[part]:
-            target = root / described.folders[0] / f"{stem}.gz"
-            fetch(Remote(f"{described.url}{stem}.gz", md5), target)
+            fetch(Remote(f"{described.url}{stem}.gz", md5), root / described.folders[0] / f"{stem}.gz")
 
 
 def read_idx(path: Path, magic: int) -> Tensor:

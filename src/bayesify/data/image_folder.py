@@ -45,10 +45,11 @@ def load(
             f"data set {name!r}: no folders {base / 'train'}/<class> with images. Name the folder that holds "
             "train/ with --data-root (root=) or the variable BAYESIFY_DATA."
         )
-    parts = {"train": _split(base / "train", class_names, size, resize, workers, in_memory)}
-    for part in ("val", "test"):
-        if _class_folders(base / part):  # ImageNet's own test folder has images without labels
-            parts[part] = _split(base / part, class_names, size, resize, workers, in_memory)
+    parts = {
+        part: _split(base / part, class_names, size, resize, workers, in_memory)
+        for part in ("train", "val", "test")
+        if _class_folders(base / part)  # ImageNet's own test folder has images without labels
+    }
     if len(parts) == 1:
         flat = any(_images(base / part) for part in ("val", "test"))
         remedy = ": sort their images into folders named like those of train" if flat else ""
@@ -56,15 +57,10 @@ def load(
             f"data set {name!r}: neither {base / 'val'} nor {base / 'test'} has class folders{remedy}"
         )
     test = parts["test"] if "test" in parts else parts.pop("val")
-    normalisation = Normalisation(torch.tensor(MEAN).double(), torch.tensor(STD).double())
+    train, val = parts["train"], parts.get("val")
+    imagenet = Normalisation(torch.tensor(MEAN).double(), torch.tensor(STD).double())
     return DataSet.classification(
-        name,
-        parts["train"],
-        test,
-        class_names,
-        val=parts.get("val"),
-        normalisation=normalisation,
-        augment="crop_flip",
+        name, train, test, class_names, val=val, normalisation=imagenet, augment="crop_flip"
     )
 
 

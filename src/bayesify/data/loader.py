@@ -138,10 +138,8 @@ class Loader:
         inputs, targets = split.inputs, split.targets
         if isinstance(inputs, ImageFiles):
             return inputs, targets
-        if self.device.type == "mps" and inputs.dtype == torch.float64:  # not a type of that device
-            inputs = inputs.float()
-        if self.device.type == "mps" and targets.dtype == torch.float64:
-            targets = targets.float()
+        if self.device.type == "mps":  # which has no float64
+            inputs, targets = (t.float() if t.dtype == torch.float64 else t for t in (inputs, targets))
         place = self.device if keep_on_device else torch.device("cpu")
         return inputs.to(place), targets.to(place)
 

@@ -1,6 +1,6 @@
 """Standardising inputs and targets, and the way back to original units."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -38,12 +38,7 @@ class Normalisation:
 
     def to(self, device: torch.device | str, dtype: torch.dtype = torch.float64) -> "Normalisation":
         """The same numbers on `device`, in `dtype`."""
-        return Normalisation(
-            self.mean.to(device, dtype),
-            self.std.to(device, dtype),
-            None if self.target_mean is None else self.target_mean.to(device, dtype),
-            None if self.target_std is None else self.target_std.to(device, dtype),
-        )
+        return replace(self, **{k: v.to(device, dtype) for k, v in vars(self).items() if v is not None})
 
     def inputs(self, x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """(x − mean) / std for x (B, C, …), uint8 or floating, computed in at least float32, as `dtype`."""

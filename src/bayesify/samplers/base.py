@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.execution import capturing
-from bayesify.samplers.bucket import Bucket, Piece, same_kind
+from bayesify.samplers.bucket import Bucket, Piece, same_kind, views
 from bayesify.samplers.resumable import Resumable
 
 Group = dict[str, Any]
@@ -66,9 +66,8 @@ class Sampler(Resumable, ABC):
             if "__init__" in vars(kind):
                 arguments = inspect.signature(vars(kind)["__init__"]).parameters.values()
                 found = {a.name: a.default for a in arguments if a.default is not a.empty} | found
-                if not any(
-                    a.kind is a.VAR_KEYWORD for a in arguments
-                ):  # which stands for those of the parent
+                # **settings stands for those of the parent
+                if not any(a.kind is a.VAR_KEYWORD for a in arguments):
                     break
         return {name: default for name, default in found.items() if name not in TECHNICAL}
 
@@ -181,10 +180,7 @@ class Sampler(Resumable, ABC):
         """The number of steps, on the device."""
         key = str(device)
         if key not in self.counters:
-            if capturing():
-                raise RuntimeError(
-                    "the first step of a sampler cannot be captured in a CUDA graph: take it before"
-                )
+            check_first_step()
             self.counters[key] = torch.tensor(self.steps, device=device)
         return self.counters[key]
 
@@ -192,10 +188,7 @@ class Sampler(Resumable, ABC):
         """The bucket of these parameters; their states are views of its vectors."""
         key = tuple(id(p) for p in parameters)
         if key not in self.buckets:
-            if capturing():
-                raise RuntimeError(
-                    "the first step of a sampler cannot be captured in a CUDA graph: take it before"
-                )
+            check_first_step()
             mine = set(key)
             self.buckets = {k: b for k, b in self.buckets.items() if not mine & set(k)}
             self.buckets[key] = self._new_bucket(parameters)
@@ -204,7 +197,7 @@ class Sampler(Resumable, ABC):
     def _new_bucket(self, parameters: list[Tensor]) -> Bucket:
         bucket = Bucket(parameters, self.states)
         for name, flat in bucket.states.items():
-            for p, view in zip(parameters, bucket.views(flat), strict=True):
+            for p, view in zip(parameters, views(flat, parameters), strict=True):
                 if name in self.state[p]:
                     view.copy_(self.state[p][name])
                 self.state[p][name] = view
@@ -217,6 +210,12 @@ def check_number(name: str, value: Any, above: bool = False) -> None:
         raise TypeError(f"{name}={value!r} must be a number")
     if not 0 <= float(value) < math.inf or (above and value == 0):
         raise ValueError(f"{name}={value!r} must {'be positive' if above else 'not be negative'}, and finite")
+
+
+def check_first_step() -> None:
+    """Raise where a CUDA graph is being recorded."""
+    if capturing():
+        raise RuntimeError("the first step of a sampler cannot be captured in a CUDA graph: take it before")
 
 
 def apart(seed: int) -> int:

@@ -1,5 +1,6 @@
 """Many parameters as one long vector: few operations for all of them, whatever their number."""
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -31,11 +32,6 @@ class Bucket:
             self.states["master"] = flat(parameters, self.dtype)
         self.pieces = self._pieces()
 
-    def views(self, vector: Tensor) -> list[Tensor]:
-        """A vector over the coordinates, cut into the shapes of the parameters."""
-        parts = vector.split(self.sizes)
-        return [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
-
     def _pieces(self) -> list["Piece"]:
         """On a CPU: large parameters in chunks of their own, the others a few together. Else everything at once."""
         if self.device.type != "cpu" or self.rounded:
@@ -49,8 +45,7 @@ class Bucket:
                 pieces.append(Piece(self, together, start))
                 together = []
             if large:
-                ends = [*range(0, size, CHUNK), size]
-                cuts = [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]  # noqa: RUF007
+                cuts = [slice(*ends) for ends in pairwise([*range(0, size, CHUNK), size])]
                 pieces += [Piece(self, [p], place + cut.start, cut) for cut in cuts]
             else:
                 start = start if together else place
@@ -68,13 +63,9 @@ class Piece:
         self.bucket = bucket
         self.parameters = parameters
         self.inside = inside
-        self.sizes = [p.numel() for p in parameters] if inside is None else [inside.stop - inside.start]
-        self.part = slice(start, start + sum(self.sizes))
-
-    @property
-    def numel(self) -> int:
-        """How many coordinates."""
-        return self.part.stop - self.part.start
+        whole = slice(0, sum(p.numel() for p in parameters)) if inside is None else inside
+        self.numel = whole.stop - whole.start
+        self.part = slice(start, start + self.numel)
 
     def states(self) -> dict[str, Tensor]:
         """Views of the bucket's vectors."""
@@ -95,23 +86,25 @@ class Piece:
         elif self.bucket.rounded:
             self._add_rounded(move)
         else:
-            internals.foreach_add_(self.parameters, self._views(move))
+            internals.foreach_add_(self.parameters, views(move, self.parameters))
 
     def _add_rounded(self, move: Tensor) -> None:
         master = self.bucket.states["master"][self.part]
         now = flat(self.parameters, self.bucket.dtype)
         changed = now != master.to(self.parameters[0].dtype)  # somebody else wrote to the parameters
         master.copy_(torch.where(changed, now, master)).add_(move)
-        internals.foreach_copy_(self.parameters, self._views(master))
-
-    def _views(self, vector: Tensor) -> list[Tensor]:
-        parts = vector.split(self.sizes)
-        return [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
+        internals.foreach_copy_(self.parameters, views(master, self.parameters))
 
 
 def flat(tensors: list[Tensor], dtype: torch.dtype) -> Tensor:
     """A copy of the tensors as one vector."""
     return torch.cat([t.detach().reshape(-1) for t in tensors]).to(dtype)
+
+
+def views(vector: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """A vector over the entries of the tensors, cut into their shapes."""
+    parts = vector.split([t.numel() for t in tensors])
+    return [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
 
 def same_kind(parameters: list[Tensor]) -> list[list[Tensor]]:

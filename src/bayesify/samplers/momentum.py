@@ -1,7 +1,6 @@
 """What the samplers with momentum share: settings, the order of their operators, one step."""
 
 import math
-from abc import abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -101,9 +100,9 @@ class MomentumSampler(Sampler):
         return 1e-3
 
     @staticmethod
-    @abstractmethod
     def injected(thermostat: Tensor | None, noise: Number) -> Number:
-        """α(ξ), the rate of the injected noise."""
+        """α(ξ), the rate of the injected noise; here D."""
+        return noise
 
     def check(self, group: Group) -> None:
         """mass and max_speed above 0, noise and thermostat_rate not below."""
@@ -126,8 +125,7 @@ class MomentumSampler(Sampler):
         settings = [group[name] for name in SETTINGS]
         if self.compile:  # numbers would be compiled in, and every new step size anew
             settings = [None if v is None else torch.tensor(v, dtype=torch.float64) for v in settings]
-        p, xi = states["momentum"], states.get("thermostat")
-        return self._function(self.injected, self.order, settings, p, xi, gradient, noise)
+        return self._function(self.injected, self.order, settings, states, gradient, noise)
 
     def advance(self, bucket: Bucket, group: Group, noise: list[Tensor] | None) -> None:
         """One step of one bucket, by the kernel where it can."""
@@ -150,27 +148,12 @@ class MomentumSampler(Sampler):
 
 
 def _advance(
-    injected: Any,
-    order: str,
-    settings: list[Any],
-    p: Tensor,
-    xi: Tensor | None,
-    gradient: Tensor,
-    noise: Tensor | None,
+    injected: Any, order: str, settings: list[Any], states: States, gradient: Tensor, noise: Tensor | None
 ) -> Tensor:
-    """One step of p and xi, in place; returns the move of θ."""
+    """One step of momentum and thermostat, in place; returns the move of θ."""
     h, mass, temperature, rate, level, max_speed = settings
-    z = Phase(
-        momentum=p,
-        thermostat=xi,
-        gradient=gradient,
-        noise=noise,
-        h=h,
-        mass=mass,
-        temperature=temperature,
-        rate=rate,
-        kinetic=kinetic(max_speed),
-        injected=lambda thermostat: injected(thermostat, level),
-    )
+    p, xi = states["momentum"], states.get("thermostat")
+    k = kinetic(max_speed)
+    z = Phase(p, xi, gradient, noise, h, mass, temperature, rate, k, lambda now: injected(now, level))
     advance(z, order)
     return z.moves[0] if len(z.moves) == 1 else torch.stack(z.moves).sum(0)

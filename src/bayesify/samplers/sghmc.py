@@ -2,9 +2,6 @@
 
 from typing import ClassVar
 
-from torch import Tensor
-
-from bayesify.samplers.kinetic import Number
 from bayesify.samplers.momentum import MomentumSampler
 
 
@@ -19,8 +16,3 @@ class SGHMC(MomentumSampler):
     orders: ClassVar = {"fused": "PA", "strang": "BAOA"}
     states = ("momentum",)
     kernel = "constant"
-
-    @staticmethod
-    def injected(thermostat: Tensor | None, noise: Number) -> Number:
-        """α = D."""
-        return noise

@@ -2,9 +2,6 @@
 
 from typing import ClassVar
 
-from torch import Tensor
-
-from bayesify.samplers.kinetic import Number
 from bayesify.samplers.momentum import MomentumSampler
 
 
@@ -19,8 +16,3 @@ class SGNHT(MomentumSampler):
     orders: ClassVar = {"fused": "PAD", "strang": "BADODA"}
     states = ("momentum", "thermostat")
     kernel = "constant"
-
-    @staticmethod
-    def injected(thermostat: Tensor | None, noise: Number) -> Number:
-        """α = D."""
-        return noise
