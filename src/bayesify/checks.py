@@ -1,13 +1,13 @@
 """Checks of what a user hands in; each error names the argument, the value and the remedy."""
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 
 def check_num_data(num_data: Any) -> None:
     """`num_data` must be a positive whole number."""
-    if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data <= 0:
+    if isinstance(num_data, bool) or not isinstance(num_data, Integral) or num_data <= 0:
         raise ValueError(
             f"num_data={num_data!r} must be a positive whole number: the number of training examples"
         )
@@ -23,7 +23,7 @@ class NonFiniteLossError(ValueError):
 
 def check_whole(value: Any, argument: str, least: int) -> None:
     """`value` must be a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         example = max(least, 5)
         raise ValueError(
             f"{argument}={value!r} must be a whole number of at least {least}, e.g. {argument}={example}"

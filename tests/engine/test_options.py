@@ -7,6 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 import typer
 from cli_runs import DIGITS, read
@@ -152,3 +153,15 @@ def test_types_in_words(kind: Any, right: list[Any], wrong: list[Any], words: st
 
 def test_a_table_says_nothing_where_all_is_right() -> None:
     assert isinstance(FitOptions(epochs=3, lr=1, devices="auto", schedule=lambda *_: None), OptionTable)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    table = TrainingOptions(
+        epochs=np.int64(2), seed=np.int64(1), lr=np.float32(0.5), tensorboard=np.bool_(True)
+    )  # type: ignore[arg-type]
+    assert json.loads(json.dumps([table.epochs, table.seed, table.lr, table.tensorboard])) == [
+        2,
+        1,
+        0.5,
+        True,
+    ]

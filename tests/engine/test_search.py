@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
+from bayesify.evaluation.metrics import METRICS
 
 
 def loaders() -> tuple[DataLoader, DataLoader]:
@@ -37,6 +38,23 @@ def test_the_best_of_a_grid_comes_first() -> None:
     assert trials[0].value == trials[0].metrics["nll"] < math.log(2) < trials[-1].value + 0.05
     most = bf.search(propagated, train, val, {"kl_weight": (1e6, 0.1)}, metric="accuracy", **OPTIONS)
     assert most[0].settings == {"kl_weight": 0.1} and most[0].value >= most[1].value
+
+
+def test_the_table_of_metrics_says_which_way_is_better() -> None:
+    """A metric of one's own, made large; one that is NaN comes last, as a run does that is not finite."""
+    train, val = loaders()
+    bf.metrics.register("sureness", lambda probs, target: probs.amax(1).mean(), better="higher")
+    bf.metrics.register("nothing", lambda probs, target: math.nan, better="higher")
+    try:
+        trials = bf.search(propagated, train, val, {"kl_weight": (1e6, 0.1)}, metric="sureness", **OPTIONS)
+        assert trials[0].settings == {"kl_weight": 0.1} and trials[0].value > trials[1].value
+        assert (
+            bf.search(propagated, train, val, {"kl_weight": (0.1,)}, metric="nothing", **OPTIONS)[0].value
+            == -math.inf
+        )
+    finally:
+        for name in ("sureness", "nothing"):
+            METRICS.pop(name)
 
 
 def test_trials_differ_by_their_settings_alone() -> None:

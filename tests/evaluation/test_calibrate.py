@@ -214,3 +214,14 @@ def test_what_is_refused() -> None:
     with pytest.raises(ValueError, match="variance scale came out as 0.0"):
         bf.calibrate(line, [(x, line.predict(x).mean)])
     assert isinstance(Calibrated(m, 1.0).predict(x), bf.Predictive)
+
+
+@pytest.mark.parametrize("temperature", [0.2, 7.0])
+def test_a_certain_prediction_stays_without_variance(temperature: float) -> None:
+    """Probabilities of exactly 0 and 1 have no slope to divide by."""
+    model = bf.bayesify(nn.Linear(2, 3), bf.Point())
+    with torch.no_grad():
+        model.net.weight.zero_()
+        model.net.bias.copy_(torch.tensor([0.0, 200.0, 0.0]))
+    model.calibration = temperature
+    assert (model.predict(torch.zeros(1, 2)).variance == 0).all()

@@ -238,3 +238,34 @@ def test_several_heads_reach_a_likelihood_that_takes_them() -> None:
     model.loss(X, SLOPE).total.backward()
     pred = model.predict([(X[:25]), (X[25:])].__iter__(), num_draws=3)
     assert pred.log_prob(SLOPE).shape == (40,)
+
+
+class Ordinal(Likelihood):
+    """Four classes in their order, from one number: P(y ≤ k) = sigmoid(k − 1 − output)."""
+
+    name, task, options = "ordinal", "classification", {}  # type: ignore[assignment]
+
+    def check(self, output: Tensor, target: Tensor, values: bool) -> Tensor:
+        assert output.shape[1:] == (1,), f"an output is (batch, 1), not {tuple(output.shape)}"
+        return target
+
+    def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
+        return self.summarize(output)[0].gather(1, target[:, None])[:, 0].log()
+
+    def summarize(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        below = (torch.arange(3) - 1 - output).sigmoid()
+        ends = torch.zeros_like(output), torch.ones_like(output)
+        probs = torch.cat([ends[0], below, ends[1]], 1).diff(dim=1)
+        return probs, torch.special.entr(probs).sum(1)
+
+
+def test_probabilities_need_not_have_the_shape_of_an_output() -> None:
+    model = bf.bayesify(nn.Linear(2, 1), bf.MonteCarloVI(), likelihood=Ordinal(), num_data=8)
+    x, y = torch.randn(8, 2), torch.arange(8) % 4
+    pred = model.predict(x, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(pred.log_prob(y), pred.probs.gather(1, y[:, None])[:, 0].log())
+    assert bf.evaluate(model, [(x, y)])["nll"] > 0 and bf.calibrate(model, [(x, y)]) is not None
+    with pytest.raises(ValueError, match=r"classes 0 to 4, but 4 are predicted.*0\.\.3"):
+        pred.log_prob(torch.tensor([0, 1, 2, 3, 4, 0, 0, 0]))
+    with pytest.raises(ValueError, match="they must agree"):
+        pred.log_prob(y[:5])

@@ -118,3 +118,12 @@ def test_a_prediction_keeps_the_scale_it_was_made_with() -> None:
     with torch.no_grad():
         model.likelihood.log_scale.fill_(3.0)
     assert torch.equal(pred.log_prob(SLOPE), before)
+
+
+def test_without_a_variance_parts_of_a_prediction_have_none_either() -> None:
+    """Members, and chunks of draws, are merged: ∞ stays ∞."""
+    method = bf.DeepEnsemble(bf.Point(), num_members=2)
+    model = bf.bayesify(nn.Linear(2, 1), method, likelihood=bf.likelihood("student_t", df=1.5))
+    pred = model.predict(torch.zeros(3, 2))
+    for field in (pred.variance, pred.std, pred.aleatoric, pred.entropy):
+        assert (field == math.inf).all()

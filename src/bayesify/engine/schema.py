@@ -9,6 +9,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from bayesify.names import lookup
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -114,7 +116,13 @@ class OptionTable:
 
     def __post_init__(self) -> None:
         for name, each in self.options().items():
-            each.check(getattr(self, name), f"{self.prefix}{name}")
+            value = getattr(self, name)
+            if isinstance(
+                value, np.generic
+            ):  # a number of numpy's, which neither JSON nor `random.seed` takes
+                value = value.item()
+                object.__setattr__(self, name, value)
+            each.check(value, f"{self.prefix}{name}")
 
     @classmethod
     def options(cls) -> dict[str, Option]:

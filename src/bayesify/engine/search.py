@@ -9,9 +9,8 @@ import torch
 
 from bayesify.engine.fit import NonFiniteError, fit
 from bayesify.evaluation.evaluate import evaluate
+from bayesify.evaluation.metrics import METRICS
 from bayesify.model import BayesianModule
-
-HIGHER_IS_BETTER = ("accuracy",)
 
 
 class Trial(NamedTuple):
@@ -40,10 +39,11 @@ def search(
                   and for the Gaussian objective `var_floor`
     grid:         setting -> values. All combinations are trained; with `num_trials` Optuna (if installed) chooses so
                   many between the smallest and the largest value of each, on a logarithmic scale
-    metric:       of `bf.evaluate` on val_loader: "accuracy" is made large, every other small
+    metric:       of `bf.evaluate` on val_loader; made large where `bf.metrics.METRICS` says that higher is better,
+                  else small
     fit_options:  of `bf.fit`, for example epochs=5, lr=1e-3
 
-    All trials start from one seed, so they differ by their settings alone. A run whose loss is not finite is
+    All trials start from one seed, so they differ by their settings alone. A run whose loss or metric is not finite is
     the worst.
 
     >>> def make(kl_weight):
@@ -53,7 +53,7 @@ def search(
     """
     if not grid or not all(grid.values()):
         raise ValueError(f"grid={dict(grid)!r} must name settings with at least one value each")
-    sign = -1.0 if metric in HIGHER_IS_BETTER else 1.0
+    sign = -1.0 if metric in METRICS and METRICS[metric].better == "higher" else 1.0
 
     def run(settings: dict[str, float]) -> Trial:
         torch.manual_seed(seed)
@@ -65,7 +65,8 @@ def search(
         metrics = evaluate(model, val_loader, num_draws)
         if metric not in metrics:
             raise ValueError(f"metric={metric!r} is not measured; choose from {', '.join(metrics)}")
-        return Trial(settings, metrics[metric], metrics)
+        value = metrics[metric]
+        return Trial(settings, sign * math.inf if math.isnan(value) else value, metrics)
 
     trials = _grid(run, grid) if num_trials is None else _optuna(run, grid, num_trials, sign, seed)
     return sorted(trials, key=lambda trial: sign * trial.value)

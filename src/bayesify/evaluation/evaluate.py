@@ -95,7 +95,7 @@ def add_prediction(tally: ClassificationTally, prediction: Predictive, target: T
 def counted_targets(prediction: Predictive, target: Tensor) -> tuple[Tensor, Tensor]:
     """Class indices (positions,), and which of them count."""
     likelihood = prediction.likelihood
-    return likelihood.classes.indices(likelihood.check(prediction.mean, target, values=True))
+    return likelihood.classes.indices(likelihood.check_probs(prediction.mean, target))
 
 
 def scores_of(

@@ -123,6 +123,10 @@ class Likelihood(nn.Module, ABC):
         """Must predictions keep the outputs of all draws, since what `summarize` gives is not the whole law?"""
         return self.task == "regression" and not self.is_normal
 
+    def check_probs(self, probs: Tensor, target: Tensor) -> Tensor:
+        """The target of predicted probabilities, which need not have the shape of an output."""
+        return self.classes.target(probs, target)
+
     def votes(self, probs: Tensor) -> Tensor | None:
         """How many draws vote for each class, of probabilities (draws, ...): (...); None for regression."""
         if self.task == "regression":

@@ -34,6 +34,10 @@ class Bernoulli(Likelihood):
         entropy = -probs * F.logsigmoid(logits) - (1 - probs) * F.logsigmoid(-logits)
         return probs, entropy
 
+    def check_probs(self, probs: Tensor, target: Tensor) -> Tensor:
+        """As `check`: the logits have the shape of the probabilities."""
+        return self.check(probs, target, values=True)
+
     @property
     def options(self) -> dict[str, Any]:
         return {}

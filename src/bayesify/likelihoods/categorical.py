@@ -103,6 +103,10 @@ class Categorical(Likelihood):
         probs = at_least_float32(output).softmax(self.class_dim)
         return probs, torch.special.entr(probs).sum(self.class_dim)
 
+    def check_probs(self, probs: Tensor, target: Tensor) -> Tensor:
+        """As `check`: the logits have the shape of the probabilities."""
+        return self.check(probs, target, values=True)
+
     @property
     def options(self) -> dict[str, Any]:
         weight = None if self.class_weight is None else self.class_weight.tolist()

@@ -93,6 +93,20 @@ class Classes:
         ignored = self.ignore_index
         return target, torch.ones_like(target, dtype=torch.bool) if ignored is None else target != ignored
 
+    def target(self, probs: Tensor, target: Tensor) -> Tensor:
+        """The target of these probabilities: labels, or probabilities, of their shape, or class indices without the
+        dimension of the classes; raises on a wrong shape or range."""
+        if self.dim is None or target.is_floating_point():
+            return match_shape(probs, target).to(probs.dtype)
+        target, classes = match_shape(probs.select(self.dim, 0), target).long(), self.count(probs)
+        counted = target if self.ignore_index is None else target[target != self.ignore_index]
+        if counted.numel() and not 0 <= int(counted.min()) <= int(counted.max()) < classes:
+            raise ValueError(
+                f"target holds classes {int(counted.min())} to {int(counted.max())}, but {classes} are predicted: "
+                f"classes must lie in 0..{classes - 1}"
+            )
+        return target
+
     def one_hot(self, target: Tensor, probs: Tensor) -> Tensor:
         """The target as probabilities of the shape of `probs`."""
         if self.dim is None or target.is_floating_point():

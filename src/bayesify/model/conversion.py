@@ -51,6 +51,7 @@ def bayesify(
     _check_network(net, [model.net for model in MODELS])
     if num_data is not None:
         check_num_data(num_data)
+        num_data = int(num_data)
     call = None if example is None else as_call(beside(net, example))
     selection = method.select(net, None if call is None else (call.args, call.kwargs, output))
     if not selection.random and method.needs_random:

@@ -64,7 +64,8 @@ class Accumulator:
             share, delta = more.num_draws / (self.count + more.num_draws), more.mean - self.mean
             self.mean = self.mean + share * delta
             self.squares = self.squares + more.squares + self.count * share * delta.square()
-            self.noise = self.noise + share * (more.noise - self.noise)
+            noise = self.noise + share * (more.noise - self.noise)
+            self.noise = torch.where(self.noise.isinf(), self.noise, noise)  # a law without a variance
             if more.votes is not None and self.votes is not None:
                 self.votes = self.votes + more.votes
         self.count += more.num_draws

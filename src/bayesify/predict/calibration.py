@@ -38,7 +38,9 @@ def calibrated(prediction: Predictive, value: float) -> Predictive:
         classes.tempered(prediction.per_draw[0], value, 1),
         prediction.per_draw[1],
     )
-    spread = torch.minimum(slope.square() * prediction.spread, p_t * (1 - p_t))
+    # where all draws agree there is no spread, however steep the slope
+    most = torch.minimum(slope.square() * prediction.spread, p_t * (1 - p_t))
+    spread = torch.where(prediction.spread > 0, most, 0.0)
     changed = replace(prediction, mean=p_t, spread=spread, per_draw=per_draw)
     share = prediction.noise / prediction.entropy.clamp_min(torch.finfo(prediction.noise.dtype).tiny)
     return replace(changed, noise=share.clamp(0, 1) * changed.entropy)

@@ -127,7 +127,7 @@ class Predictive:
         the draws; of normal likelihoods without keep_samples=True the normal with the predictive's mean and variance.
         """
         if self.likelihood.task == "classification":
-            target = self.likelihood.check(self.mean, target, values=True)
+            target = self.likelihood.check_probs(self.mean, target)
             return self.likelihood.classes.log_prob(self.mean, target)
         return self._law.log_prob(match_shape(self.mean, target).to(self.mean.dtype))
 
