@@ -140,7 +140,7 @@ def test_a_compiled_network_refuses_to_write_into_a_plain_tensor() -> None:
     model = bf.bayesify(net, bf.DensityPropagation(), num_data=10)
     model(torch.randn(3, 4))
     torch._dynamo.reset()
-    with pytest.raises(Exception, match="that is not random"):
+    with pytest.raises(Exception, match="that is not random|as_proxy"):  # torch 2.15 refuses by itself
         torch.compile(model, backend="eager", fullgraph=True)(torch.randn(3, 4))
 
 

@@ -100,7 +100,8 @@ def test_gradients_reach_what_was_written_into_a_plain_tensor() -> None:
 
 
 def test_compiled_code_refuses_random_entries_of_a_plain_tensor() -> None:
-    with pytest.raises(Exception, match=r"__setitem__.*tensor that is not random.*torch\.where"):
+    message = r"__setitem__.*tensor that is not random.*torch\.where|as_proxy"  # torch 2.15 refuses by itself
+    with pytest.raises(Exception, match=message):
         torch.compile(lambda x: propagate(into_rows, x), backend="eager", fullgraph=True)(random_moments(4))
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import torch_internals as internals
+from bayesify.divergences.multi_tensor import norms
 from bayesify.execution import compiling, inside_functorch, transformed
 from bayesify.families.variance import wide
 
@@ -44,15 +45,9 @@ def _sum_of_squares(weights: Sequence[float], tensors: Sequence[Tensor]) -> Tens
     terms = []
     for weight, places in _groups(weights).items():
         group = [tensors[i] for i in places]
-        norms = torch.ops.bayesify.norms(group) if compiling() else _norms(group)
-        terms.append(weight * norms.square().sum())
+        each = torch.ops.bayesify.norms(group) if compiling() else norms(group)
+        terms.append(weight * each.square().sum())
     return torch.stack(terms).sum()
-
-
-def _norms(tensors: list[Tensor]) -> Tensor:
-    """‖w_j‖ of many tensors by a multi-tensor kernel: (tensors,)."""
-    dtype = torch.promote_types(tensors[0].dtype, torch.float32)
-    return torch.stack(internals.foreach_norm(tensors, 2, dtype=dtype))
 
 
 # an operator, because Inductor would make a reduction or two for every tensor; defined by its schema, because every
@@ -62,7 +57,7 @@ torch.library.define(
     "(Tensor[] tensors) -> Tensor",
     tags=(torch.Tag.flexible_layout,),  # takes convolution weights in the compiler's order, without a copy
 )
-torch.library.impl("bayesify::norms", "CompositeExplicitAutograd", _norms)
+torch.library.impl("bayesify::norms", "CompositeExplicitAutograd", norms)
 
 
 @torch.library.register_fake("bayesify::norms")

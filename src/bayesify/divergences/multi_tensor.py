@@ -183,7 +183,7 @@ class _Repar(torch.autograd.Function):
         if chi:
             internals.foreach_mul_(scales, scales)
             internals.foreach_mul_(scales, chi)  # m σ² v ≥ 0
-            squares = squares + _norms(scales, 1).sum() / m
+            squares = squares + norms(scales, 1).sum() / m
             internals.foreach_add_(by_scale, scales, alpha=1 / m)
         ctx.std = std
         ctx.save_for_backward(*y, *by_scale)
@@ -199,14 +199,16 @@ class _Repar(torch.autograd.Function):
         return (*[None] * 4, *by_loc, *by_scale, *[None] * (len(ctx.needs_input_grad) - 4 - 2 * n))
 
 
-def _norms(tensors: Sequence[Tensor], order: int) -> Tensor:
-    """(Σ |x|^order)^{1/order} of every tensor."""
+def norms(tensors: Sequence[Tensor], order: int = 2) -> Tensor:
+    """(Σ |x|^order)^{1/order} of every tensor, in float32 at least: (tensors,)."""
     dtype = torch.promote_types(tensors[0].dtype, torch.float32)
-    return torch.stack(internals.foreach_norm(list(tensors), order, dtype=dtype))
+    # said only where it is another: torch 2.15 takes it for a dimension where tensors are sharded
+    options = {} if all(t.dtype == dtype for t in tensors) else {"dtype": dtype}
+    return torch.stack(internals.foreach_norm(list(tensors), order, **options))
 
 
 def _sum_of_squares(tensors: Sequence[Tensor]) -> Tensor:
-    return _norms(tensors, 2).square().sum()
+    return norms(tensors).square().sum()
 
 
 def _sum(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
