@@ -18,7 +18,7 @@ class StudentT(Likelihood):
     """p(y | loc) ∝ (1 + z²/df)^{−(df+1)/2} / scale, z = (y − loc) / scale.
 
     The variance is scale² df / (df − 2). For df ≤ 2 it is infinite, and so are `.variance`, `.std` and `.entropy` of
-    predictions; `.mean` is loc, for df ≤ 1 the median. Densities, quantiles and intervals are right for every df > 0.
+    predictions; `.mean` is loc, for df ≤ 1 the median. For df well below 1 quantiles and intervals are rough.
 
     `scale` is in the target's units. With `learn_scale` and `learn_df` they are parameters of the model, started here.
     """
@@ -73,7 +73,7 @@ class StudentT(Likelihood):
         }
 
     def cdf(self, output: Tensor, value: Tensor) -> Tensor:
-        """½ ± ∫₀^w g, w = asinh |z|, between the points of a table by cubics with the slopes g: to 1e-10."""
+        """½ ± ∫₀^w g, w = asinh |z|, between the points of a table by cubics with the slopes g."""
         z = ((value - output) / self.scale).double()
         step = REACH / CELLS
         integral, slope = (t.to(z.device) for t in _table(float(self.df.detach())))
