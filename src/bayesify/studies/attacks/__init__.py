@@ -1,11 +1,9 @@
-"""Attacks on a model's inputs: one gradient, one iteration, the attacks as settings of it. Adding one: a file here."""
+"""Attacks on a model's inputs: one gradient, one iteration, attacks as settings of it. Adding one: see named.py."""
 
 from bayesify.studies.attacks.curve import AttackRow, attack_curve, success
-from bayesify.studies.attacks.fast_sign import fast_sign
-from bayesify.studies.attacks.fgsm import fgsm
 from bayesify.studies.attacks.gradient import AVERAGES, input_gradient
 from bayesify.studies.attacks.iteration import NORMS, iterates
-from bayesify.studies.attacks.pgd import pgd
+from bayesify.studies.attacks.named import fast_sign, fgsm, pgd
 
 __all__ = [
     "AVERAGES",

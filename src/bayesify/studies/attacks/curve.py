@@ -6,11 +6,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import beside
-from bayesify.likelihoods import likelihood
 from bayesify.model import BayesianModule
 from bayesify.predict.accumulation import Accumulator
 from bayesify.predict.prediction import evaluating
 from bayesify.predict.predictive import Predictive
+from bayesify.studies.attacks.gradient import likelihood_of
 from bayesify.studies.attacks.iteration import iterates
 
 
@@ -61,7 +61,7 @@ def success(prediction: Predictive, y: Tensor, targeted: bool = False) -> Tensor
 def _predict(model: nn.Module, x: Tensor, num_draws: int, generator: Generator | None) -> Predictive:
     if isinstance(model, BayesianModule):
         return model.predict(x, num_draws, generator=generator)
-    accumulator = Accumulator(likelihood("categorical"))
+    accumulator = Accumulator(likelihood_of(model))
     with torch.no_grad(), evaluating(model):
         accumulator.add(model(beside(model, x))[None])
     return accumulator.result().to(x.device)

@@ -36,7 +36,7 @@ def input_gradient(
     """
     if average not in AVERAGES:
         raise ValueError(f"average={average!r} does not exist; choose from {', '.join(AVERAGES)}")
-    law, y = _likelihood(model), beside(model, y)
+    law, y = likelihood_of(model), beside(model, y)
     with torch.enable_grad(), evaluating(model):
         x = x.detach().requires_grad_(True)
         log_probs = [
@@ -68,5 +68,6 @@ def outputs(model: nn.Module, x: Tensor, num_draws: int, generator: Generator | 
                 yield pytree.tree_map(lambda t: t[0], drawn)
 
 
-def _likelihood(model: nn.Module) -> Likelihood:
+def likelihood_of(model: nn.Module) -> Likelihood:
+    """The model's; of a plain network that of logits."""
     return model.likelihood if isinstance(model, BayesianModule) else likelihood("categorical")

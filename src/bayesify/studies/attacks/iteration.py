@@ -78,15 +78,14 @@ def _random_start(x: Tensor, eps: float | None, norm: str, generator: Generator 
     """Uniform in the ball."""
     if eps is None:
         raise ValueError("random_start=True needs a ball to start in: give eps")
-    if norm == "linf":
-        device = x.device if generator is None else generator.device
-        uniform = torch.rand(x.shape, dtype=x.dtype, device=device, generator=generator).to(x.device)
-        return x + eps * (2 * uniform - 1)
-    noise = standard_normal(tuple(x.shape), x, generator)
+    cube = norm == "linf"
+    noise = None if cube else standard_normal(tuple(x.shape), x, generator)
+    shape = x.shape if noise is None else (len(x), *(1,) * (x.dim() - 1))
     device = x.device if generator is None else generator.device
-    shape = (len(x), *(1,) * (x.dim() - 1))
-    radius = torch.rand(shape, dtype=x.dtype, device=device, generator=generator).to(x.device)
-    return x + eps * radius ** (1 / x[0].numel()) * direction(noise, norm)
+    uniform = torch.rand(shape, dtype=x.dtype, device=device, generator=generator).to(x.device)
+    if noise is None:
+        return x + eps * (2 * uniform - 1)
+    return x + eps * uniform ** (1 / x[0].numel()) * direction(noise, norm)
 
 
 def _clamp(x: Tensor, bounds: Bounds) -> Tensor:

@@ -75,18 +75,13 @@ def _weights(model: nn.Module) -> dict[str, tuple[Tensor, Tensor | None, Tensor 
         )
     net: nn.Module = model.net if posterior is not None else model  # type: ignore[assignment]
     parameters = {n: p for n, p in net.named_parameters() if p.dim() > 1}
-    stds: dict[str, Tensor] = {}
-    if posterior is not None and hasattr(posterior, "distributions"):
-        found = posterior.distributions(list(posterior.slots))
-        stds = {name: q.variance.sqrt() for name, q in found.items()}
-        parameters = {name: p for name, p in parameters.items() if name in stds}
-    result = {}
-    for name, parameter in parameters.items():
-        free = dict(posterior.named_parameters()) if posterior is not None else {}
-        log_std = free.get(f"q.{name}.log_scale")
-        own = log_std is not None and log_std.shape == parameter.shape
-        result[name] = (parameter.data, stds.get(name), log_std.data if own and log_std is not None else None)
-    return result
+    free = {} if posterior is None else dict(posterior.named_parameters())
+    log_stds = {n: free.get(f"q.{n}.log_scale") for n in parameters}
+    own = {n: s.data for n, s in log_stds.items() if s is not None and s.shape == parameters[n].shape}
+    if not hasattr(posterior, "distributions"):
+        return {n: (p.data, None, own.get(n)) for n, p in parameters.items()}
+    found = posterior.distributions(list(posterior.slots))
+    return {n: (p.data, found[n].variance.sqrt(), own.get(n)) for n, p in parameters.items() if n in found}
 
 
 def _kept(scores: dict[str, Tensor], share: float, per_layer: bool) -> dict[str, Tensor]:

@@ -16,16 +16,8 @@ from bayesify.model import BayesianModule
 from bayesify.studies.diagnostics.variance import log_alpha, variance_posterior
 
 FILLS = ("zero", "mean")
-SPARSITIES = (
-    0.0,
-    0.5,
-    0.8,
-    0.9,
-    0.95,
-    0.98,
-    0.99,
-    0.995,
-)  # shares of the weights that the default thresholds cut
+#: shares of the weights that the default thresholds cut
+SPARSITIES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995)
 
 
 class SparsityPoint(NamedTuple):
@@ -69,13 +61,10 @@ def sparsify(
             raise ValueError(
                 f"{name!r} has the {leaf.family.name} family, which has no gates: use noise='normal'"
             )
-        noise, mean = leaf._buffers["noise_gate"], leaf._buffers["mean_gate"]
-        assert noise is not None and mean is not None
-        keep = (score > threshold).to(noise)
-        leaf._buffers["noise_gate"] = noise * keep
-        if fill == "zero":
-            leaf._buffers["mean_gate"] = mean * keep
-        kept += int((noise * keep).sum())
+        keep = score > threshold
+        for gate in ("noise_gate", "mean_gate") if fill == "zero" else ("noise_gate",):
+            leaf._buffers[gate] = leaf.get_buffer(gate) * keep
+        kept += int(leaf.get_buffer("noise_gate").sum())
     return kept
 
 

@@ -175,7 +175,7 @@ def corrupt(
         generator = Generator(images.device).manual_seed(0)
     if sizes is None:
         sizes = "large" if min(images.shape[-2:]) >= LARGE else "small"
-    constants = lookup({"small": entry.small, "large": entry.large}, sizes, "sizes")[severity - 1]
+    constants = lookup(entry.options, sizes, "sizes")[severity - 1]
     whole = images.dtype == torch.uint8
     x = images.float() / 255 if whole else images.float()
     factor = 1 if min(x.shape[-2:]) >= SMALLEST else -(-32 // min(x.shape[-2:]))

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from bayesify.studies.corruptions.filters import as_bytes, correlate, gaussian, motion, take, uniform, zoomed
+from bayesify.studies.corruptions.filters import as_bytes, defocused, gaussian, motion, take, uniform, zoomed
 
 
 def gaussian_blur(x: Tensor, std: float, generator: Generator) -> Tensor:
@@ -14,21 +14,7 @@ def gaussian_blur(x: Tensor, std: float, generator: Generator) -> Tensor:
 
 def defocus_blur(x: Tensor, constants: tuple[float, float], generator: Generator) -> Tensor:
     """A disk of the given radius, its edge smoothed by a Gaussian of the given std."""
-    radius, smooth = constants
-    return correlate(x, disk(radius, smooth)).clamp(0, 1)
-
-
-def disk(radius: float, smooth: float) -> Tensor:
-    """The kernel of a lens out of focus, (k, k)."""
-    reach, taps = (8, 1) if radius <= 8 else (int(radius), 2)
-    line = torch.arange(-reach, reach + 1, dtype=torch.float64)
-    inside = (line[:, None].square() + line.square() <= radius**2).double()
-    offset = torch.arange(-taps, taps + 1, dtype=torch.float64)
-    weight = torch.exp(-0.5 * (offset / smooth).square())
-    weight = weight / weight.sum()
-    kernel = correlate((inside / inside.sum())[None, None], weight[:, None] * weight)[0, 0]
-    used = int((kernel.abs().sum(0) > 0).nonzero().sub(reach).abs().max())  # zeros around it cost time
-    return kernel[reach - used : reach + used + 1, reach - used : reach + used + 1]
+    return defocused(x, *constants).clamp(0, 1)
 
 
 def glass_blur(x: Tensor, constants: tuple[float, int, int], generator: Generator) -> Tensor:
@@ -45,30 +31,26 @@ def glass_blur(x: Tensor, constants: tuple[float, int, int], generator: Generato
     for _ in range(rounds):
         shift = torch.randint(-reach, reach, (2, batch, height * width), generator=generator, device=x.device)
         shift[0] *= width
-        for index in _sweep(
-            (height - reach, width - reach), reach, width, x.device
-        ):  # (k,) positions that do not touch
+        for index in _sweep(height, width, reach, x.device):  # (k,) positions that do not touch
             place = index.expand(batch, -1)
             near = place + shift[0].gather(1, place) + shift[1].gather(1, place)
             source.scatter_(1, place, source.gather(1, near))
     return gaussian(take(x, source.unflatten(1, (height, width))), std).clamp(0, 1)
 
 
-def _sweep(last: tuple[int, int], reach: int, width: int, device: torch.device) -> list[Tensor]:
-    """Pixels from `last` down to `reach` + 1 in raster order, grouped: time = skew · row + column.
+def _sweep(height: int, width: int, reach: int, device: torch.device) -> list[Tensor]:
+    """Pixels from `reach` before the end down to `reach` + 1 in raster order, grouped: time = skew · row + column.
 
     With skew 2 · reach + 1 pixels of equal time are too far apart to touch each other, and everything
     that a pixel depends on has an earlier time.
     """
     skew = 2 * reach + 1
-    rows = np.arange(last[0], reach, -1)
-    columns = np.arange(last[1], reach, -1)
-    time = skew * (last[0] - rows)[:, None] + (last[1] - columns)  # (rows, columns)
+    rows, columns = (np.arange(size - reach, reach, -1) for size in (height, width))
+    time = -skew * rows[:, None] - columns  # (rows, columns)
     index = rows[:, None] * width + columns
     order = np.argsort(time, axis=None, kind="stable")
     flat, starts = index.ravel()[order], np.flatnonzero(np.diff(time.ravel()[order])) + 1
-    everything = torch.from_numpy(flat).to(device)
-    return list(torch.tensor_split(everything, starts.tolist()))
+    return list(torch.tensor_split(torch.from_numpy(flat).to(device), starts.tolist()))
 
 
 def motion_blur(x: Tensor, constants: tuple[int, float], generator: Generator) -> Tensor:

@@ -27,24 +27,26 @@ def padded(x: Tensor, radius: int, mode: str = "mirror") -> Tensor:
     return x.index_select(-2, rows).index_select(-1, columns)
 
 
-def gaussian_matrix(
-    size: int, std: float, truncate: float, mode: str, device: torch.device, dtype: torch.dtype
-) -> Tensor:
+def bell(first: int, last: int, std: float) -> Tensor:
+    """Gaussian weights of the offsets `first` … `last`, with sum 1."""
+    offset = torch.arange(first, last + 1, dtype=torch.float64)
+    weight = torch.exp(-0.5 * (offset / std).square()) if std > 0 else (offset == 0).double()
+    return weight / weight.sum()
+
+
+def gaussian_matrix(size: int, std: float, truncate: float, mode: str) -> Tensor:
     """The Gaussian filter of scipy along one axis, borders included, as a matrix (size, size)."""
     radius = int(truncate * std + 0.5)
-    offset = torch.arange(-radius, radius + 1, dtype=torch.float64)
-    weight = torch.exp(-0.5 * (offset / std).square()) if std > 0 else torch.ones(1, dtype=torch.float64)
-    weight = weight / weight.sum()
-    rows = torch.arange(size)[:, None].expand(size, len(offset))
-    columns = folded(rows + offset.long(), size, mode)
+    rows = torch.arange(size)[:, None].expand(-1, 2 * radius + 1)
+    columns = folded(rows + torch.arange(-radius, radius + 1), size, mode)
     matrix = torch.zeros(size, size, dtype=torch.float64)
-    matrix.index_put_((rows, columns), weight.expand(size, -1), accumulate=True)
-    return matrix.to(device, dtype)
+    weight = bell(-radius, radius, std).expand(size, -1)
+    return matrix.index_put_((rows, columns), weight, accumulate=True)
 
 
 def gaussian(x: Tensor, std: float, truncate: float = 4.0, mode: str = "nearest") -> Tensor:
     """Gaussian blur with standard deviation `std` pixels; 0 leaves the image as it is."""
-    rows, columns = (gaussian_matrix(s, std, truncate, mode, x.device, x.dtype) for s in x.shape[-2:])
+    rows, columns = (gaussian_matrix(size, std, truncate, mode).to(x) for size in x.shape[-2:])
     return rows @ x @ columns.T
 
 
@@ -54,6 +56,18 @@ def correlate(x: Tensor, kernel: Tensor, mode: str = "mirror") -> Tensor:
     channels = x.shape[1]
     weight = kernel.to(x).expand(channels, 1, *kernel.shape)
     return F.conv2d(padded(x, radius, mode), weight, groups=channels)
+
+
+def defocused(x: Tensor, radius: float, smooth: float) -> Tensor:
+    """Through a lens out of focus: a disk of `radius` pixels, its edge smoothed by a Gaussian of std `smooth`."""
+    reach, taps = (8, 1) if radius <= 8 else (int(radius), 2)
+    line = torch.arange(-reach, reach + 1, dtype=torch.float64)
+    inside = (line[:, None].square() + line.square() <= radius**2).double()
+    weight = bell(-taps, taps, smooth)
+    kernel = correlate((inside / inside.sum())[None, None], weight[:, None] * weight)[0, 0]
+    used = int((kernel.abs().sum(0) > 0).nonzero().sub(reach).abs().max())  # zeros around it cost time
+    part = slice(reach - used, reach + used + 1)
+    return correlate(x, kernel[part, part])
 
 
 def sample(x: Tensor, rows: Tensor, columns: Tensor, mode: str) -> Tensor:
@@ -78,10 +92,9 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 
 def positions(x: Tensor) -> tuple[Tensor, Tensor]:
     """Row and column of every pixel, (1, H, W) each."""
-    height, width = x.shape[-2:]
-    rows = torch.arange(height, device=x.device, dtype=x.dtype)
-    columns = torch.arange(width, device=x.device, dtype=x.dtype)
-    return rows[None, :, None].expand(1, height, width), columns[None, None].expand(1, height, width)
+    lines = [torch.arange(size, device=x.device, dtype=x.dtype) for size in (1, *x.shape[-2:])]
+    _, rows, columns = torch.meshgrid(*lines, indexing="ij")
+    return rows, columns
 
 
 def zoomed(x: Tensor, factor: float) -> Tensor:
@@ -104,13 +117,11 @@ def motion(x: Tensor, radius: int, std: float, angle: Tensor) -> Tensor:
         std: of the weights, in pixels.
         angle: (N,) in degrees, one per image.
     """
-    width = 2 * radius + 1
-    weight = torch.exp(-0.5 * (torch.arange(width, dtype=torch.float64) / std).square())
     rows, columns = (p.long() for p in positions(x))
     height, breadth = x.shape[-2:]
     down, right = torch.sin(torch.deg2rad(angle)), torch.cos(torch.deg2rad(angle))
     blurred = torch.zeros_like(x)
-    for i, w in enumerate((weight / weight.sum()).tolist()):
+    for i, w in enumerate(bell(0, 2 * radius, std).tolist()):
         dy, dx = (-torch.ceil(i * step - 0.5).long()[:, None, None] for step in (down, right))
         index = (rows - dy).clamp(0, height - 1) * breadth + (columns - dx).clamp(0, breadth - 1)
         blurred = blurred + w * take(x, index)

@@ -1,7 +1,6 @@
 """Saliency: the gradient of the predicted class's averaged probability with respect to the input."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -18,12 +17,10 @@ def probability_of(model: nn.Module, label: Tensor, num_draws: int = 10, seed: i
         label: (N,) class indices.
     """
     from bayesify.batches import beside
-    from bayesify.likelihoods import likelihood
     from bayesify.predict.prediction import evaluating
-    from bayesify.studies.attacks.gradient import outputs
+    from bayesify.studies.attacks.gradient import likelihood_of, outputs
 
-    law: Any = getattr(model, "likelihood", None)
-    law = likelihood("categorical") if law is None else law
+    law = likelihood_of(model)
     if not law.is_multiclass:
         raise ValueError(f"saliency of a {law.name} model: give a score of your own, a function of x")
 
