@@ -64,12 +64,14 @@ def load(
     )
 
 
+def _entries(folder: Path) -> list[Path]:
+    """What is in a folder and not hidden, by name; nothing where there is no folder."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(entry for entry in found if not entry.name.startswith("."))
+
+
 def _class_folders(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        return []
-    return sorted(
-        entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")
-    )
+    return [entry.name for entry in _entries(folder) if entry.is_dir()]
 
 
 def _split(
@@ -96,7 +98,4 @@ def _split(
 
 
 def _images(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    found = (p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
-    return sorted(found)
+    return [entry for entry in _entries(folder) if entry.suffix.lower() in SUFFIXES]

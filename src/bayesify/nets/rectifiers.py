@@ -40,12 +40,10 @@ def put_abs_after(net: nn.Module, names: Sequence[str]) -> None:
         path, _, key = layer.rpartition(".")
         parent, module = net.get_submodule(path), net.get_submodule(layer)
         found = _activation_behind(parent, key) if isinstance(parent, nn.Sequential) else None
+        attention = nn.MultiheadAttention in (type(parent), type(module))
         if found is not None:
             parent._modules[found] = Abs()
-        elif kind_of(module) not in ("linear", "conv") or nn.MultiheadAttention in (
-            type(parent),
-            type(module),
-        ):
+        elif attention or kind_of(module) not in ("linear", "conv"):
             raise ValueError(
                 f"abs_after=True: {layer!r} ({type(module).__name__}) is no layer whose output |·| could follow: "
                 f"use torch.abs in the network itself, or leave the layer out with where="

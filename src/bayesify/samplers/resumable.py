@@ -29,9 +29,7 @@ class Resumable(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         """Of a copy: everything but hooks and buckets, which it makes again."""
-        mine = {
-            key: value for key, value in self.__dict__.items() if not key.startswith("_") and key != "buckets"
-        }
+        mine = {k: v for k, v in self.__dict__.items() if not k.startswith("_") and k != "buckets"}
         return {**mine, "generators": {key: g.get_state() for key, g in self.generators.items()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

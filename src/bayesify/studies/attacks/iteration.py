@@ -78,8 +78,7 @@ def _random_start(x: Tensor, eps: float | None, norm: str, generator: Generator 
     """Uniform in the ball."""
     if eps is None:
         raise ValueError("random_start=True needs a ball to start in: give eps")
-    cube = norm == "linf"
-    noise = None if cube else standard_normal(tuple(x.shape), x, generator)
+    noise = None if norm == "linf" else standard_normal(tuple(x.shape), x, generator)
     shape = x.shape if noise is None else (len(x), *(1,) * (x.dim() - 1))
     device = x.device if generator is None else generator.device
     uniform = torch.rand(shape, dtype=x.dtype, device=device, generator=generator).to(x.device)

@@ -63,7 +63,5 @@ def zoom_blur(x: Tensor, constants: tuple[float, float], generator: Generator) -
     """The mean of the image and of its enlargements by 1, 1 + step, …, below the limit."""
     limit, step = constants
     factors = np.arange(1, limit, step).tolist()
-    total = x
-    for factor in factors:
-        total = total + zoomed(x, factor)
+    total = sum((zoomed(x, factor) for factor in factors), x)
     return (total / (len(factors) + 1)).clamp(0, 1)

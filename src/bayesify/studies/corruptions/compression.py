@@ -31,8 +31,7 @@ CHROMINANCE = (
 def jpeg_compression(x: Tensor, quality: int, generator: Generator) -> Tensor:
     """What a JPEG file of this quality leaves of the image, colours at half resolution."""
     height, width = x.shape[-2:]
-    bytes_ = as_bytes(x)
-    red, green, blue = bytes_.unbind(1)
+    red, green, blue = as_bytes(x).unbind(1)
     luma = 0.299 * red + 0.587 * green + 0.114 * blue
     chroma = 128 + torch.stack([(blue - luma) / 1.772, (red - luma) / 1.402], 1).round()
     luma = _coded(luma.round()[:, None], LUMINANCE, quality)
@@ -86,8 +85,7 @@ def pixelate(x: Tensor, share: float, generator: Generator) -> Tensor:
     """Means over the pixels of a coarser grid, and back to the old size by repeating them."""
     height, width = x.shape[-2:]
     rows, columns = (_boxes(s, int(s * share)).to(x) for s in (height, width))
-    bytes_ = as_bytes(x)
-    coarse = (bytes_ @ columns.T + 0.5).floor()  # a file of bytes between the two steps
+    coarse = (as_bytes(x) @ columns.T + 0.5).floor()  # a file of bytes between the two steps
     coarse = (rows @ coarse + 0.5).floor().clamp(0, 255) / 255
     back = [((torch.arange(s, device=x.device) + 0.5) * int(s * share) / s).long() for s in (height, width)]
     return coarse.index_select(2, back[0]).index_select(3, back[1])

@@ -21,10 +21,10 @@ def folded(index: Tensor, size: int, mode: str) -> Tensor:
 
 def padded(x: Tensor, radius: int, mode: str = "mirror") -> Tensor:
     """`radius` more pixels on every side."""
-    height, width = x.shape[-2:]
-    rows = folded(torch.arange(-radius, height + radius, device=x.device), height, mode)
-    columns = folded(torch.arange(-radius, width + radius, device=x.device), width, mode)
-    return x.index_select(-2, rows).index_select(-1, columns)
+    for axis in (-2, -1):
+        index = torch.arange(-radius, x.shape[axis] + radius, device=x.device)
+        x = x.index_select(axis, folded(index, x.shape[axis], mode))
+    return x
 
 
 def bell(first: int, last: int, std: float) -> Tensor:

@@ -24,10 +24,8 @@ def rotate(x: Tensor, degrees: float) -> Tensor:
     down, right = rows - middle[0], columns - middle[1]
     source_row = cosine * down + sine * right + middle[0] + 1
     source_column = -sine * down + cosine * right + middle[1] + 1
-    turned = sample(
-        around, source_row.expand(len(x), -1, -1), source_column.expand(len(x), -1, -1), "nearest"
-    )
-    return turned.to(x.dtype)
+    rows, columns = (place.expand(len(x), -1, -1) for place in (source_row, source_column))
+    return sample(around, rows, columns, "nearest").to(x.dtype)
 
 
 def add_noise(x: Tensor, snr_db: float, generator: Generator | None = None, per_image: bool = True) -> Tensor:

@@ -55,19 +55,14 @@ def edges(image: Tensor, low: float, high: float) -> Tensor:
 
     flat, steep = down.abs() < 0.41421356 * across.abs(), down.abs() > 2.41421356 * across.abs()
     same_sign = (across * down) >= 0
-    ridge = torch.where(
-        flat,
-        (strength > at(0, -1)) & (strength >= at(0, 1)),
-        torch.where(
-            steep,
-            (strength > at(-1, 0)) & (strength >= at(1, 0)),
-            torch.where(
-                same_sign,
-                (strength > at(-1, -1)) & (strength > at(1, 1)),
-                (strength > at(-1, 1)) & (strength > at(1, -1)),
-            ),
-        ),
-    )
+
+    def along(step: int) -> Tensor:
+        """The strength one step further across the edge."""
+        diagonal = torch.where(same_sign, at(step, step), at(step, -step))
+        return torch.where(flat, at(0, step), torch.where(steep, at(step, 0), diagonal))
+
+    level = (flat | steep) & (strength == along(1))  # of two equal ones the first, but not on a diagonal
+    ridge = (strength > along(-1)) & ((strength > along(1)) | level)
     weak = (ridge & (strength > low)).to(image.dtype)
     found = (ridge & (strength > high)).to(image.dtype)
     while True:
@@ -94,9 +89,8 @@ def distance_to(marked: Tensor) -> Tensor:
 def equalised(image: Tensor) -> Tensor:
     """Whole numbers in 0 … 255 spread so that each image's histogram is flat."""
     flat = image.flatten(1).long()
-    count = torch.zeros(len(image), 256, device=image.device).scatter_add_(
-        1, flat, torch.ones_like(flat, dtype=torch.float32)
-    )
+    ones = torch.ones_like(flat, dtype=torch.float32)
+    count = torch.zeros(len(image), 256, device=image.device).scatter_add_(1, flat, ones)
     below = count.cumsum(1)
     first = (count > 0).to(torch.uint8).argmax(1, keepdim=True)  # the darkest value there is
     darkest = count.gather(1, first)

@@ -7,6 +7,7 @@ For a dense layer b = W a the second derivative is Σ_n a²_ni ∂²ℓ_n/∂b²
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -60,23 +61,17 @@ def kappa(
         return {name: (variances[name] * diagonals[name]).abs() for name in chosen}
 
 
+@dataclass
 class _Batch:
     """The curvature of one weight's loss on one batch."""
 
-    def __init__(
-        self,
-        model: BayesianModule,
-        net: nn.Module,
-        name: str,
-        x: Any,
-        y: Tensor,
-        num_probes: int,
-        generator: Generator | None,
-    ) -> None:
-        self.model, self.net, self.name, self.x, self.y = model, net, name, x, y
-        self.num_probes, self.generator = num_probes, generator
-        self.layer = net.get_submodule(layer_of(name))
-        self.weight: Tensor = net.get_parameter(name)
+    model: BayesianModule
+    net: nn.Module
+    name: str
+    x: Any
+    y: Tensor
+    num_probes: int
+    generator: Generator | None
 
     def diagonal(self, way: str) -> Tensor:
         """∂²L/∂W² of every entry of the weight, by this way."""
@@ -84,18 +79,16 @@ class _Batch:
         found = None if closed is None else closed(self.x, self.y)
         if found is not None:
             return found
-        if isinstance(self.layer, nn.Linear) and self.name.endswith("weight"):
-            return self._of_dense_layer(exact=way == "exact")
-        return self._exact(self.weight) if way == "exact" else self._probed(self.weight)
+        layer, weight = self.net.get_submodule(layer_of(self.name)), self.net.get_parameter(self.name)
+        if isinstance(layer, nn.Linear) and self.name.endswith("weight"):
+            found = self._of_dense_layer(layer, exact=way == "exact")
+        if found is not None:
+            return found
+        gradient = self._gradient([weight])
+        return self._exact(gradient, weight) if way == "exact" else self._average(gradient, weight)
 
-    def loss(self) -> Tensor:
-        """L, summed over the batch."""
-        args, kwargs = as_arguments(self.x)
-        output = self.model.pick(self.net(*args, **kwargs))
-        return self.model.likelihood.nll(output, self.y, values=False) * len(self.y)
-
-    def _of_dense_layer(self, exact: bool) -> Tensor:
-        """Σ over rows n of a²_ni ∂²L/∂b²_nj, where outputs b of different examples do not meet in L."""
+    def _of_dense_layer(self, layer: nn.Linear, exact: bool) -> Tensor | None:
+        """Σ over rows n of a²_ni ∂²L/∂b²_nj, where outputs b of different examples do not meet in L; else None."""
         inputs: list[Tensor] = []
         shifts: list[Tensor] = []
 
@@ -104,13 +97,13 @@ class _Batch:
             shifts.append(torch.zeros_like(output, requires_grad=True))
             return output + shifts[-1]
 
-        handle = self.layer.register_forward_hook(add_shift)
+        handle = layer.register_forward_hook(add_shift)
         try:
             gradient = self._gradient(shifts)
         finally:
             handle.remove()
         if len(shifts) != 1 or inputs[0].dim() != 2:  # used several times, or at positions that meet in L
-            return self._exact(self.weight) if exact else self._probed(self.weight)
+            return None
         shift = shifts[0]
         second = torch.zeros_like(shift)  # (batch, outputs)
         if exact:
@@ -122,8 +115,7 @@ class _Batch:
             second = self._average(gradient, shift)
         return second.T @ inputs[0].square()  # (outputs, inputs)
 
-    def _exact(self, weight: Tensor) -> Tensor:
-        gradient = self._gradient([weight])
+    def _exact(self, gradient: Tensor, weight: Tensor) -> Tensor:
         diagonal = torch.zeros_like(weight).flatten()
         for i in range(weight.numel()):
             probe = torch.zeros_like(diagonal)
@@ -131,12 +123,11 @@ class _Batch:
             diagonal[i] = self._product(gradient, weight, probe.view_as(weight)).flatten()[i]
         return diagonal.view_as(weight)
 
-    def _probed(self, weight: Tensor) -> Tensor:
-        return self._average(self._gradient([weight]), weight)
-
     def _gradient(self, at: list[Tensor]) -> Tensor:
         """∂L/∂at[0], with a graph; hooks may fill `at` during the forward."""
-        loss = self.loss()
+        args, kwargs = as_arguments(self.x)
+        output = self.model.pick(self.net(*args, **kwargs))
+        loss = self.model.likelihood.nll(output, self.y, values=False) * len(self.y)
         (gradient,) = torch.autograd.grad(loss, at[:1], create_graph=True)
         return gradient
 

@@ -1,17 +1,18 @@
 """The exact curvature of a dense layer with a linear head behind it (paper 5, eq. 16; corrected and generalised)."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bayesify.likelihoods import Likelihood
+from bayesify.nets.parts import ACTIVATIONS
 from bayesify.weights import as_arguments
 from bayesify.weights.observing.watch import layer_of
 
 Activation = Callable[[Tensor], Tensor]
+ELEMENTWISE = tuple(ACTIVATIONS.values())  # they hold no parameters and keep every entry apart
 
 
 def dense_curvature(
@@ -74,52 +75,39 @@ def closed_form_of(
     tail = [parent._modules[n] for n in names[names.index(key) + 1 :]]
     tail = [m for m in tail if not isinstance(m, nn.Dropout | nn.Identity)]
     norm = tail.pop(0) if tail and isinstance(tail[0], nn.BatchNorm1d) else None
-    activation = tail.pop(0) if len(tail) == 2 and _is_elementwise(tail[0]) else None
+    activation = tail.pop(0) if len(tail) == 2 and isinstance(tail[0], ELEMENTWISE) else None
     if len(tail) != 1 or type(tail[0]) is not nn.Linear:
         return None
     head = tail[0]
     f = nn.Identity() if activation is None else activation
 
+    @torch.no_grad()
     def curvature(x: Any, y: Tensor) -> Tensor | None:
         calls: list[tuple[Tensor, Tensor]] = []
-        note = partial(_note, calls)
+
+        def note(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+            calls.append((args[0], output))
+
         handles = [module.register_forward_hook(note) for module in (layer, head)]
         try:
-            with torch.no_grad():
-                args, kwargs = as_arguments(x)
-                output = net(*args, **kwargs)
+            args, kwargs = as_arguments(x)
+            output = net(*args, **kwargs)
         finally:
             for handle in handles:
                 handle.remove()
         if len(calls) != 2 or calls[1][1] is not output or calls[0][0].dim() != 2:
             return None
         gain, shift = (None, None) if norm is None else _affine(norm)
-        return dense_curvature(*calls[0], y, head.weight.detach(), _value(head.bias), f, gain, shift)
+        return dense_curvature(*calls[0], y, head.weight, head.bias, f, gain, shift)
 
     return curvature
-
-
-def _note(
-    calls: list[tuple[Tensor, Tensor]], module: nn.Module, args: tuple[Any, ...], output: Tensor
-) -> None:
-    calls.append((args[0], output))
-
-
-def _is_elementwise(module: nn.Module | None) -> bool:
-    """Activations of torch and |·|, which hold no parameters and keep every entry apart."""
-    elementwise = (nn.Softplus, nn.ReLU, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.SELU, nn.LeakyReLU)
-    return isinstance(module, elementwise) or type(module).__name__ == "Abs"
 
 
 def _affine(norm: nn.Module) -> tuple[Tensor, Tensor]:
     """Batch norm in eval mode as gain ∘ b + shift."""
     assert isinstance(norm, nn.BatchNorm1d) and norm.running_mean is not None and norm.running_var is not None
     gain = (norm.running_var + norm.eps).rsqrt()
-    if norm.affine:
-        gain = gain * norm.weight.detach()
-    shift = -norm.running_mean * gain
-    return gain, shift + norm.bias.detach() if norm.affine else shift
-
-
-def _value(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach()
+    if not norm.affine:
+        return gain, -norm.running_mean * gain
+    gain = gain * norm.weight
+    return gain, -norm.running_mean * gain + norm.bias

@@ -120,13 +120,14 @@ class Monitor:
             if {"thermostat_rate", "noise"} <= group.keys() and "thermostat" in state:
                 series.thermostat.append(state["thermostat"].mean().item())
 
+    def watched(self) -> list[tuple[Tensor, dict[str, Any], Series]]:
+        """Every parameter of which something is remembered, its group, and what that is."""
+        pairs = [(p, group) for group in self.sampler.param_groups for p in group["params"]]
+        return [(p, group, self.series[p]) for p, group in pairs if p in self.series]
+
     def rows(self) -> list[Row]:
         """One row for every parameter that was sampled; the first quarter of the looks is left out of the means."""
-        found = []
-        for group in self.sampler.param_groups:
-            for p in group["params"]:
-                if p in self.series and len(self.series[p].virial) >= 8:
-                    found.append(self._row(p, group))
+        found = [self._row(p, group) for p, group, seen in self.watched() if len(seen.virial) >= 8]
         if not found and all(group["temperature"] == 0 for group in self.sampler.param_groups):
             raise RuntimeError("nothing to report: at temperature 0 the sampler optimises and does not draw")
         if not found:
@@ -157,16 +158,14 @@ class Monitor:
         """How far the mean ξ moved between the last two quarters of the looks, as a share of D; the largest of those
         that are more than chance: ξ ~ N(·, κT), so a mean over n of them varies by √(κT/n)."""
         moved = [0.0]
-        for group in self.sampler.param_groups:
-            for p in group["params"]:
-                values = self.series[p].thermostat if p in self.series else []
-                quarter = len(values) // 4
-                if quarter:
-                    third = sum(values[-2 * quarter : -quarter]) / quarter
-                    last = sum(values[-quarter:]) / quarter
-                    chance = math.sqrt(2 * group["thermostat_rate"] * group["temperature"] / p.numel())
-                    if abs(last - third) > 3 * chance:
-                        moved.append(abs(last - third) / max(group["noise"], 1e-30))
+        for p, group, seen in self.watched():
+            quarter = len(seen.thermostat) // 4
+            if quarter:
+                third = sum(seen.thermostat[-2 * quarter : -quarter]) / quarter
+                last = sum(seen.thermostat[-quarter:]) / quarter
+                chance = math.sqrt(2 * group["thermostat_rate"] * group["temperature"] / p.numel())
+                if abs(last - third) > 3 * chance:
+                    moved.append(abs(last - third) / max(group["noise"], 1e-30))
         return max(moved)
 
     def __str__(self) -> str:
@@ -183,6 +182,17 @@ class Monitor:
         if self.losses.means:
             lines.append(str(self.losses))
         return "\n".join([*lines, *verdict(rows, self.drift(), loss_ess=self.losses.independent())])
+
+
+def relative(series: Series, group: dict[str, Any]) -> dict[str, list[float]]:
+    """Kinetic temperature / T, ξ / D and h Var G / 2mTD at each look."""
+    temperature, noise = group["temperature"], group.get("noise")
+    found = {"kinetic": [value / temperature for value in series.kinetic]} if series.kinetic else {}
+    if series.thermostat and noise:
+        found["thermostat"] = [value / noise for value in series.thermostat]
+        scale = 1 / (2 * group["mass"] * temperature * noise)
+        found["predicted"] = [scale * value for value in series.gradient_noise]
+    return found
 
 
 def _mean(values: list[float], whole: bool = False) -> tuple[float, float]:

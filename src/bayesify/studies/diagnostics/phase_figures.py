@@ -9,10 +9,8 @@ from bayesify.studies.diagnostics.phase_transition import EDGES, LOG_KAPPA_0, Ro
 def accuracy_figure(rows: Sequence[Row]) -> Any:
     """Accuracy of the mean network and of the ensemble over the epochs (Fig. 1)."""
     figure, axes = _figure()
-    epochs = [row.epoch for row in rows]
-    axes.plot(epochs, [row.ensemble for row in rows], label="ensemble")
-    axes.plot(epochs, [row.stochastic for row in rows], label="stochastic", alpha=0.5)
-    axes.plot(epochs, [row.deterministic for row in rows], label="deterministic")
+    for mode, alpha in (("ensemble", 1.0), ("stochastic", 0.5), ("deterministic", 1.0)):
+        axes.plot([row.epoch for row in rows], [getattr(row, mode) for row in rows], label=mode, alpha=alpha)
     axes.set(xlabel="epoch", ylabel="accuracy", ylim=(0, 1))
     axes.legend()
     return figure
@@ -48,17 +46,12 @@ def above_figure(rows: Sequence[Row], name: str) -> Any:
     """Weights with κ above the threshold, beside the accuracy of the mean network (Fig. 4)."""
     figure, axes = _figure()
     measured = [row for row in rows if name in row.num_above]
-    axes.plot(
-        [row.epoch for row in rows], [row.deterministic for row in rows], label="deterministic accuracy"
-    )
+    epochs, accuracy = [row.epoch for row in rows], [row.deterministic for row in rows]
+    axes.plot(epochs, accuracy, label="deterministic accuracy")
     axes.set(xlabel="epoch", ylabel="accuracy", ylim=(0, 1))
     right = axes.twinx()
-    right.plot(
-        [row.epoch for row in measured],
-        [row.num_above[name] for row in measured],
-        color="tab:red",
-        label="weights above the threshold",
-    )
+    epochs, above = [row.epoch for row in measured], [row.num_above[name] for row in measured]
+    right.plot(epochs, above, color="tab:red", label="weights above the threshold")
     right.set_ylabel("weights with κ > κ₀")
     right.set_ylim(bottom=0)
     figure.legend(loc="outside upper center", ncols=2)
@@ -77,9 +70,8 @@ def sparsity_figure(curves: Mapping[str, Sequence[Any]], full: float | None = No
     for label, points in curves.items():
         thresholds = [point.threshold for point in points]
         axes.plot(thresholds, [point.accuracy for point in points], label=f"accuracy, rest set to {label}")
-    right.plot(
-        thresholds, [point.compression for point in points], "--", color="grey", label="weights / kept"
-    )
+    compression = [point.compression for point in points]
+    right.plot(thresholds, compression, "--", color="grey", label="weights / kept")
     if full is not None:
         axes.axhline(full, color="red", label="full ensemble")
     axes.set(xlabel="threshold of κ", ylabel="accuracy", xscale="log")

@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,9 +34,7 @@ class Row:
     stochastic: float  # of one draw
     ensemble: float  # of the average over draws
     log_alpha: dict[str, float]  # mean over the weights
-    without_noise: dict[str, float] = field(
-        default_factory=dict
-    )  # ensemble accuracy, that weight at its mean
+    without_noise: dict[str, float] = field(default_factory=dict)  # ensemble accuracy, weight at its mean
     num_above: dict[str, int] = field(default_factory=dict)  # weights with κ above κ₀
     histogram: dict[str, list[int]] = field(default_factory=dict)  # counts of log₁₀ κ over EDGES
 
@@ -93,11 +90,12 @@ class PhaseRecorder:
         det, one, many = (accuracies[mode] for mode in MODES)
         row = Row(epoch, det, one, many, log_alpha=means)
         if epoch % self.every == 0:
-            for name in filter(partial(_has_gate, model), row.log_alpha):
-                with at_mean(model, name):
-                    row.without_noise[name] = evaluate(
-                        model, self.loader, self.num_draws, generator=generator
-                    )["accuracy"]
+            for name in row.log_alpha:
+                gate = variance_posterior(model).random_tensor(name)._buffers.get("noise_gate")
+                if gate is not None:  # zero-mean families have none
+                    with closed(gate):
+                        metrics = evaluate(model, self.loader, self.num_draws, generator=generator)
+                    row.without_noise[name] = metrics["accuracy"]
             if self.kappa_loader is not None:
                 found = kappa(model, self.kappa_loader, num_probes=self.num_probes, generator=generator)
                 for name, values in found.items():
@@ -113,12 +111,8 @@ class PhaseRecorder:
         epoch = epoch_of_transition(self.rows, chance)
         if epoch is None:
             return PhaseTransition(None, ())
-        last = next((row for row in reversed(self.rows) if row.without_noise), None)
-        names = (
-            []
-            if last is None
-            else [name for name, a in last.without_noise.items() if _fallen(a, last.ensemble, chance)]
-        )
+        last = next((row for row in reversed(self.rows) if row.without_noise), self.rows[-1])
+        names = [name for name, a in last.without_noise.items() if _fallen(a, last.ensemble, chance)]
         return PhaseTransition(epoch, tuple(names))
 
 
@@ -137,16 +131,9 @@ def _fallen(accuracy: float, ensemble: float, chance: float) -> bool:
     return ensemble > 2 * chance and accuracy - chance < 0.5 * (ensemble - chance)
 
 
-def _has_gate(model: BayesianModule, name: str) -> bool:
-    return "noise_gate" in variance_posterior(model).random_tensor(name)._buffers
-
-
 @contextmanager
-def at_mean(model: BayesianModule, name: str) -> Iterator[None]:
-    """One random weight fixed at its mean while the context lasts."""
-    if not _has_gate(model, name):
-        raise ValueError(f"{name!r} has no gate for its noise: this needs noise='normal'")
-    gate = variance_posterior(model).random_tensor(name).get_buffer("noise_gate")
+def closed(gate: Tensor) -> Iterator[None]:
+    """The gate of a weight's noise at zero while the context lasts: the weight is at its mean."""
     old = gate.clone()
     gate.zero_()
     try:

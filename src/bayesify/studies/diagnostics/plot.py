@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from bayesify.studies.diagnostics.monitor import relative
+
 
 def plot(monitor: Any, path: str | Path) -> None:
     """Kinetic temperature and thermostat (as a share of D) of every parameter against the step, where the sampler has
@@ -44,14 +46,8 @@ def plot(monitor: Any, path: str | Path) -> None:
 def _curves(monitor: Any) -> tuple[list[tuple[str, list[float]]], list[tuple[str, list[float]]]]:
     """Kinetic temperature / T and ξ / D of every parameter by its name; none where the sampler has none, or D = 0."""
     kinetic, thermostats = [], []
-    for group in monitor.sampler.param_groups:
-        for p in group["params"]:
-            series = monitor.series.get(p)
-            if series is None:
-                continue
-            name = monitor.names.get(id(p))
-            if series.kinetic:
-                kinetic.append((name, [value / group["temperature"] for value in series.kinetic]))
-            if series.thermostat and group["noise"]:
-                thermostats.append((name, [value / group["noise"] for value in series.thermostat]))
+    for p, group, series in monitor.watched():
+        name, scaled = monitor.names.get(id(p)), relative(series, group)
+        kinetic += [(name, scaled["kinetic"])] if "kinetic" in scaled else []
+        thermostats += [(name, scaled["thermostat"])] if "thermostat" in scaled else []
     return kinetic, thermostats

@@ -10,7 +10,7 @@ import torch
 
 from bayesify.atomic import write_text
 from bayesify.samplers import Sampler
-from bayesify.studies.diagnostics.monitor import Monitor
+from bayesify.studies.diagnostics.monitor import Monitor, relative
 
 COLUMNS = ("step", "kinetic", "thermostat", "predicted", "loss")
 
@@ -53,27 +53,14 @@ class SamplerRecorder:
             raise RuntimeError("nothing is watched yet: give bf.fit optimizer=recorder.optimizer(model, lr)")
         columns: dict[str, list[float]] = {"step": list(map(float, self.monitor.steps))}
         weighed: dict[str, list[tuple[float, list[float]]]] = {name: [] for name in COLUMNS[1:4]}
-        for group in self.monitor.sampler.param_groups:
-            for p in group["params"]:
-                if p in self.monitor.series:
-                    for name, values in _scaled(self.monitor.series[p], group).items():
-                        weighed[name].append((p.numel(), values))
+        for p, group, series in self.monitor.watched():
+            for name, values in relative(series, group).items():
+                weighed[name].append((p.numel(), values))
         for name, parts in weighed.items():
             if parts and all(len(values) == len(columns["step"]) for _, values in parts):
                 weights = torch.tensor([n for n, _ in parts], dtype=torch.float64)
-                series = torch.tensor([values for _, values in parts], dtype=torch.float64)
-                columns[name] = (weights @ series / weights.sum()).tolist()
+                looks = torch.tensor([values for _, values in parts], dtype=torch.float64)
+                columns[name] = (weights @ looks / weights.sum()).tolist()
         if len(self.monitor.losses.means) == len(columns["step"]):
             columns["loss"] = self.monitor.losses.means
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _scaled(series: Any, group: dict[str, Any]) -> dict[str, list[float]]:
-    """Kinetic temperature / T, ξ / D and h Var G / 2mTD at each look."""
-    temperature, noise = group["temperature"], group.get("noise")
-    found = {"kinetic": [value / temperature for value in series.kinetic]} if series.kinetic else {}
-    if series.thermostat and noise:
-        found["thermostat"] = [value / noise for value in series.thermostat]
-        scale = 1 / (2 * group["mass"] * temperature * noise)
-        found["predicted"] = [scale * value for value in series.gradient_noise]
-    return found

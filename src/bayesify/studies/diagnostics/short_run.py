@@ -12,7 +12,7 @@ from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteLossError
 from bayesify.methods import ThermostatMCMC
 from bayesify.samplers import ATMC
-from bayesify.studies.diagnostics.tuning import DECAY, Suggestion, any_lr, suggest
+from bayesify.studies.diagnostics.tuning import DECAY, Suggestion, suggest, usual_reasons
 
 FASTEST = 1e-3 / 3e-4  # largest over root mean square update of a step (paper 4, section 5)
 THROWN = 10.0  # thermal steps; chance alone gives 6.5 at most in 10¹⁰ of them
@@ -65,22 +65,11 @@ class _Run:
     """A few steps of the sampler, and what is seen of them."""
 
     def __init__(self, model: Any, start: Suggestion, seed: int) -> None:
-        assert start.mass is not None and start.thermostat_rate is not None
         self.model, self.num_data, self.mass = model, int(model.num_data), start.mass
         self.temperature = model.method.temperature
-        self.sampler = ATMC(
-            model.method.groups(model),
-            lr=start.lr,
-            num_data=self.num_data,
-            mass=start.mass,
-            noise=start.noise,
-            thermostat_rate=start.thermostat_rate,
-            temperature=self.temperature,
-            seed=seed,
-        )
-        self.parameters: dict[str, Tensor] = {
-            name: p for name, p in model.net.named_parameters() if p.requires_grad
-        }
+        settings: dict[str, Any] = {"temperature": self.temperature, "seed": seed, **start.settings}
+        self.sampler = ATMC(model.method.groups(model), num_data=self.num_data, **settings)
+        self.parameters = {n: p for n, p in model.net.named_parameters() if p.requires_grad}
         self.before: dict[str, Tensor] = {}
         self.noise: dict[str, list[float]] = {name: [] for name in self.parameters}  # ½ mean (G − G')²
         self.squares: list[float] = []  # mean square of the updates of a step
@@ -137,9 +126,7 @@ def _conclude(start: Suggestion, end: Suggestion, run: _Run, num_steps: int) -> 
         f"temperature alone moves weights by {thermal * shift:.2g}",
         f"a step is like SGD with learning rate {h**2 * run.num_data / mass:.2g} and momentum {DECAY}; the loss went "
         f"from {run.losses[0]:.3g} to {run.losses[-1]:.3g}",
-        any_lr(h, mass),
-        f"noise: a full step keeps {DECAY} of the momentum",
-        "thermostat_rate: the thermostat follows the gradient noise within some hundred steps",
+        *usual_reasons(h, mass),
     ]
     speed = FASTEST / math.sqrt(mass) if thrown else None
     if thrown:

@@ -28,10 +28,14 @@ class Suggestion:
     reasons: tuple[str, ...]
     max_speed: float | None = None
 
+    @property
+    def settings(self) -> dict[str, float]:
+        """The settings by name, without those that are None."""
+        names = ("lr", "mass", "noise", "thermostat_rate", "max_speed")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
     def __str__(self) -> str:
-        names = ("mass", "noise", "thermostat_rate", "max_speed")
-        given = [f"{name}={value:.4g}" for name in names if (value := getattr(self, name)) is not None]
-        settings = ", ".join([f"lr={self.lr:.4g}", *given])
+        settings = ", ".join(f"{name}={value:.4g}" for name, value in self.settings.items())
         return "\n".join([settings, *(f"  {reason}" for reason in self.reasons)])
 
 
@@ -64,22 +68,15 @@ def suggest(
     noise = -math.log(DECAY) / lr
     rate = 1e-3 / lr**2
     step = lr**2 * model.num_data / mass
-    return Suggestion(
-        lr,
-        mass,
-        noise,
-        rate,
-        (
-            f"mass: the largest curvature of the mean loss is {curvature:.3g}; √(num_data · {curvature:.3g} / mass) "
-            f"· lr = {STABLE} is about as far as the integrator stays true",
-            f"a step is then like SGD with learning rate {step:.2g} and momentum {DECAY}; weights move by "
-            f"{lr / math.sqrt(mass):.2g} a step (root mean square)",
-            any_lr(lr, mass),
-            f"noise: a full step keeps {DECAY} of the momentum",
-            "thermostat_rate: the thermostat follows the gradient noise within some hundred steps",
-            f"max_speed={3 / math.sqrt(mass):.3g} would bound a step at three times its usual size",
-        ),
+    reasons = (
+        f"mass: the largest curvature of the mean loss is {curvature:.3g}; √(num_data · {curvature:.3g} / mass) "
+        f"· lr = {STABLE} is about as far as the integrator stays true",
+        f"a step is then like SGD with learning rate {step:.2g} and momentum {DECAY}; weights move by "
+        f"{lr / math.sqrt(mass):.2g} a step (root mean square)",
+        *usual_reasons(lr, mass),
+        f"max_speed={3 / math.sqrt(mass):.3g} would bound a step at three times its usual size",
     )
+    return Suggestion(lr, mass, noise, rate, reasons)
 
 
 def _step_size(sampler: str, num_data: int, curvature: float, batch: int, lr: float) -> Suggestion:
@@ -89,28 +86,24 @@ def _step_size(sampler: str, num_data: int, curvature: float, batch: int, lr: fl
     found = 2 * TOO_WIDE * batch / num_data / each
     size = "lr · num_data · curvature" + f" · P, where P = {scale:.3g}," * (scale != 1)
     k, wide = lr * each, lr * each / 2 * num_data / batch
-    return Suggestion(
-        found,
-        None,
-        None,
-        None,
-        (
-            f"lr: {sampler} has no mass, its step alone sets the width of the draws. The largest curvature of the "
-            f"mean loss is {curvature:.3g}; k = {size} = {found * each:.3g} makes the variance about "
-            f"{TOO_WIDE:.0%} too large there, k/2 · num_data / batch, with batches of {batch}; less elsewhere",
-            f"the chain forgets in about 1/k = {1 / (found * each):.3g} steps there, in more elsewhere",
-            f"the lr given, {lr:g}, has k = {k:.3g}: "
-            + ("far too large" if k > 2 else f"{wide:.0%} too large"),
-            "larger batches allow larger steps; sampler='atmc' has a thermostat that takes gradient noise away",
-        ),
+    reasons = (
+        f"lr: {sampler} has no mass, its step alone sets the width of the draws. The largest curvature of the "
+        f"mean loss is {curvature:.3g}; k = {size} = {found * each:.3g} makes the variance about "
+        f"{TOO_WIDE:.0%} too large there, k/2 · num_data / batch, with batches of {batch}; less elsewhere",
+        f"the chain forgets in about 1/k = {1 / (found * each):.3g} steps there, in more elsewhere",
+        f"the lr given, {lr:g}, has k = {k:.3g}: " + ("far too large" if k > 2 else f"{wide:.0%} too large"),
+        "larger batches allow larger steps; sampler='atmc' has a thermostat that takes gradient noise away",
     )
+    return Suggestion(found, None, None, None, reasons)
 
 
-def any_lr(lr: float, mass: float) -> str:
-    """Why no step size is chosen."""
+def usual_reasons(lr: float, mass: float) -> tuple[str, ...]:
+    """Why no step size is chosen, and the other two settings."""
     return (
         f"lr: as given; only lr² / mass = {lr**2 / mass:.3g} matters, and the mass chooses that. Ten times the lr "
-        f"with a hundred times the mass, noise and max_speed / 10 and thermostat_rate / 100 is the same chain"
+        f"with a hundred times the mass, noise and max_speed / 10 and thermostat_rate / 100 is the same chain",
+        f"noise: a full step keeps {DECAY} of the momentum",
+        "thermostat_rate: the thermostat follows the gradient noise within some hundred steps",
     )
 
 

@@ -21,10 +21,9 @@ def adversarial_suite(subject: Subject) -> Outcome:
     for name, attack in (("fgsm", fgsm), ("pgd", pgd)):
         accuracy, entropy = [], []
         for eps in EPS:
-            generator = subject.generator()
-            options: dict[str, Any] = {"num_draws": 5, "generator": generator, "bounds": bounds}
+            options: dict[str, Any] = {"num_draws": 5, "generator": subject.generator(), "bounds": bounds}
             moved = x if eps == 0 else attack(model, x, y, eps=eps, **options)
-            prediction = subject.model.predict(moved, subject.num_draws, generator=subject.generator())
+            prediction = subject.predict(moved)
             accuracy.append(float((prediction.label.flatten() == y.flatten()).double().mean()))
             entropy.append(float(prediction.entropy.double().mean()))
         arrays |= {f"{name}_accuracy": np.array(accuracy), f"{name}_entropy": np.array(entropy)}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bayesify.evaluation.calibrate import Calibrated, best_calibration
-from bayesify.evaluation.evaluate import evaluate, tally_of
+from bayesify.evaluation.evaluate import evaluate
 from bayesify.evaluation.metrics import ClassificationTally
 from bayesify.evaluation.metrics.calibration import largest_gap, mean_gap
 from bayesify.evaluation.metrics.regression import calibration_curve
@@ -22,15 +22,13 @@ def calibration_suite(subject: Subject) -> Outcome:
     """Accuracy, NLL, Brier, calibration errors, risk–coverage, confidence sets; regression: RMSE, CRPS, bands."""
     if subject.regression:
         return _regression(subject)
-    tally, num_data = tally_of(
-        subject.model, subject.batches(subject.test), subject.num_draws, subject.num_bins, subject.generator()
-    )
+    tally = subject.tally()
     values = tally.values()
     metrics = {
         **tally.metrics(),
         **_other_bins(tally),
         "num_bins": float(subject.num_bins),
-        "num_data": float(num_data),
+        "num_data": float(len(subject.test)),
         "num_draws": float(subject.num_draws),
     }
     arrays = {**_curves(tally), **_per_example(values), **_examples(subject, values)}
@@ -52,19 +50,23 @@ def _other_bins(tally: ClassificationTally) -> dict[str, float]:
 
 
 def _curves(tally: ClassificationTally) -> dict[str, np.ndarray]:
-    bins, risk = tally.reliability(), tally.risk_coverage()
+    risk = tally.risk_coverage()
     sets = tally.confidence_sets(torch.linspace(0, 1, 51, dtype=torch.float64))
     kept = torch.linspace(0, len(risk.risk) - 1, min(CURVE_POINTS, len(risk.risk))).long()
     return {
-        "bin_size": bins.size.numpy(),
-        "bin_confidence": bins.confidence.numpy(),
-        "bin_accuracy": bins.accuracy.numpy(),
+        **_bins(tally, "bin"),
         "coverage": risk.coverage[kept].numpy(),
         "risk": risk.risk[kept].numpy(),
         "set_threshold": sets.threshold.numpy(),
         "set_size": sets.size.numpy(),
         "set_accuracy": sets.accuracy.numpy(),
     }
+
+
+def _bins(tally: ClassificationTally, prefix: str) -> dict[str, np.ndarray]:
+    """The reliability diagram: size, confidence and accuracy of every bin."""
+    bins = tally.reliability()
+    return {f"{prefix}_{key}": getattr(bins, key).numpy() for key in ("size", "confidence", "accuracy")}
 
 
 def _per_example(values: dict[str, Tensor]) -> dict[str, np.ndarray]:
@@ -87,11 +89,8 @@ def _examples(subject: Subject, values: dict[str, Tensor]) -> dict[str, np.ndarr
             continue
         part = subject.test.take(index)
         raw = torch.as_tensor(part.inputs[:])
-        prediction = subject.model.predict(
-            subject.normalised(raw), subject.num_draws, generator=subject.generator()
-        )
         found[f"{name}_images"] = thumbnails(raw)
-        found[f"{name}_probs"] = prediction.probs.float().cpu().numpy()
+        found[f"{name}_probs"] = subject.predict(subject.normalised(raw)).probs.float().cpu().numpy()
         found[f"{name}_targets"] = part.targets.numpy()
         found[f"{name}_index"] = index.numpy()
     return found
@@ -113,21 +112,16 @@ def _tempered(subject: Subject) -> tuple[dict[str, float], dict[str, np.ndarray]
     temperature = best_calibration(
         subject.model, subject.batches(subject.val), subject.num_draws, subject.generator()
     )
-    model = Calibrated(subject.model, temperature)
-    tally, _ = tally_of(
-        model, subject.batches(subject.test), subject.num_draws, subject.num_bins, subject.generator()
-    )
+    tally = subject.tally(Calibrated(subject.model, temperature))
     wanted = ("nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece")
     metrics = {f"tempered/{key}": value for key, value in tally.metrics().items() if key in wanted}
-    bins = tally.reliability()
-    curve = {"size": bins.size, "confidence": bins.confidence, "accuracy": bins.accuracy}
-    arrays = {f"tempered_bin_{key}": value.numpy() for key, value in curve.items()}
-    return {"temperature": temperature, **metrics}, arrays
+    return {"temperature": temperature, **metrics}, _bins(tally, "tempered_bin")
 
 
 def _regression(subject: Subject) -> Outcome:
     model: Any = subject.model
-    batches = [(x, _original(subject, y)) for x, y in subject.batches(subject.test)]
+    original = subject.normalisation.original_mean  # the units of the model's predictions
+    batches = [(x, original(y)) for x, y in subject.batches(subject.test)]
     metrics = evaluate(model, batches, subject.num_draws, generator=subject.generator())
     generator, parts = subject.generator(), []
     for x, y in batches:
@@ -141,11 +135,5 @@ def _regression(subject: Subject) -> Outcome:
     inputs = torch.as_tensor(subject.test.inputs[:])
     if inputs[0].numel() == 1:  # one dimension: a band can be drawn
         arrays["input"] = inputs.flatten()
-    return Outcome(
-        {**metrics, "num_draws": float(subject.num_draws)}, {k: v.numpy() for k, v in arrays.items()}
-    )
-
-
-def _original(subject: Subject, y: Tensor) -> Tensor:
-    """Targets in the units of the model's predictions (`cli.units.OriginalUnits` predicts original ones)."""
-    return subject.normalisation.original_mean(y)
+    metrics["num_draws"] = float(subject.num_draws)
+    return Outcome(metrics, {k: v.numpy() for k, v in arrays.items()})

@@ -1,10 +1,7 @@
 """Accuracy against the share of weights set to zero (paper 3, Fig. 2)."""
 
-from typing import Any
-
 import numpy as np
 
-from bayesify.evaluation.evaluate import tally_of
 from bayesify.studies.suites.subject import Outcome, Subject, Unsuitable
 
 SHARES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -21,13 +18,7 @@ def compression_suite(subject: Subject) -> Outcome:
             f"use it on point, mc_vi, vdp or variance"
         )
 
-    def accuracy(model: Any) -> float:
-        tally, _ = tally_of(
-            model, subject.batches(subject.test), subject.num_draws, subject.num_bins, subject.generator()
-        )
-        return tally.metrics()["accuracy"]
-
-    curve = pruning_curve(subject.module, accuracy, SHARES)
+    curve = pruning_curve(subject.module, lambda model: subject.tally(model).metrics()["accuracy"], SHARES)
     values = [point.value for point in curve]
     metrics = {f"pruned_{round(100 * share)}/accuracy": values[SHARES.index(share)] for share in (0.5, 0.9)}
     return Outcome(metrics, {"share": np.array(SHARES), "accuracy": np.array(values)})

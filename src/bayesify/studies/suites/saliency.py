@@ -15,7 +15,7 @@ def saliency_suite(subject: Subject) -> Outcome:
     subject.classifies("saliency")
     model = subject.module
     x, _ = subject.few()
-    label = subject.model.predict(x, subject.num_draws, generator=subject.generator()).label
+    label = subject.predict(x).label
     score = probability_of(model, label, num_draws=5, seed=subject.seed)
     explained = saliency(score, x)
     infidelities = infidelity(score, x, explained, 10, 0.1, subject.generator())
@@ -27,8 +27,7 @@ def saliency_suite(subject: Subject) -> Outcome:
     }
     arrays = {"each_infidelity": infidelities.cpu().numpy(), "each_sensitivity": sensitivities.cpu().numpy()}
     if x.dim() == 4:
-        raw = torch.as_tensor(subject.test.take(torch.arange(min(NUM_EXAMPLES, len(x)))).inputs[:])
-        arrays["images"] = thumbnails(raw)
+        arrays["images"] = thumbnails(torch.as_tensor(subject.first(min(NUM_EXAMPLES, len(x))).inputs[:]))
         arrays["maps"] = explained[:NUM_EXAMPLES].abs().amax(1).cpu().numpy()  # (N, H, W)
         arrays["labels"] = label[:NUM_EXAMPLES].cpu().numpy()
     return Outcome(metrics, {key: np.asarray(value) for key, value in arrays.items()})

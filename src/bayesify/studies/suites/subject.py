@@ -10,7 +10,10 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.data import Loader, Normalisation, Split
+from bayesify.evaluation.evaluate import tally_of
+from bayesify.evaluation.metrics import ClassificationTally
 from bayesify.model import BayesianModule
+from bayesify.predict.predictive import Predictive
 
 
 class Unsuitable(ValueError):
@@ -78,11 +81,24 @@ class Subject:
         """Inputs in original units as the network takes them."""
         return self.normalisation.inputs(inputs).to(self.device)
 
+    def tally(self, model: Any = None) -> ClassificationTally:
+        """What was predicted for the test part, by the subject's own model where none is given."""
+        chosen = self.model if model is None else model
+        batches, generator = self.batches(self.test), self.generator()
+        return tally_of(chosen, batches, self.num_draws, self.num_bins, generator)[0]
+
+    def predict(self, inputs: Tensor) -> Predictive:
+        """The model's prediction, with the draws that every call has."""
+        return self.model.predict(inputs, self.num_draws, generator=self.generator())
+
+    def first(self, count: int) -> Split:
+        """The first examples of the test part, in original units."""
+        return self.test.take(torch.arange(min(count, len(self.test))))
+
     def few(self) -> tuple[Tensor, Tensor]:
         """The first examples of the test part, normalised, and their targets."""
-        part = self.test.take(torch.arange(min(self.num_few, len(self.test))))
-        whole = torch.as_tensor(part.inputs[:])
-        return self.normalised(whole), part.targets.to(self.device)
+        part = self.first(self.num_few)
+        return self.normalised(torch.as_tensor(part.inputs[:])), part.targets.to(self.device)
 
     def images(self, suite: str) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of raw images (N, C, H, W) in 0 … 1 on the device, and targets."""
@@ -92,18 +108,14 @@ class Subject:
             raise Unsuitable(
                 f"suite {suite!r} takes images (N, 1 or 3, H, W): the inputs have shape {shape[1:]}"
             )
-        for start in range(0, len(self.test), self.batch_size):
-            index = torch.arange(start, min(start + self.batch_size, len(self.test)))
+        for index in torch.arange(len(self.test)).split(self.batch_size):
             part = self.test.take(index)
             x = torch.as_tensor(part.inputs[:]).to(self.device)
             yield x.float() / 255 if x.dtype == torch.uint8 else x.clamp(0, 1), part.targets.to(self.device)
 
     def from_images(self, images: Tensor) -> Tensor:
         """Raw images in 0 … 1 as the network takes them."""
-        n = self.normalisation
-        shape = (-1, *[1] * (images.dim() - 2))
-        mean, std = n.mean.to(images).view(shape), n.std.to(images).view(shape)
-        return (images - mean) / std
+        return self.normalisation.inputs(images, images.dtype)
 
     def classifies(self, suite: str) -> None:
         """Raise where the model is no classifier."""

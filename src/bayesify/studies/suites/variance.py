@@ -29,7 +29,7 @@ def variance_suite(subject: Subject) -> Outcome:
         model, list(subject.batches(subject.test)), subject.num_draws, subject.generator()
     )
     metrics = {f"{mode}/accuracy": numbers["accuracy"] for mode, numbers in modes.items()}
-    part = subject.test.take(torch.arange(min(MOST_EXAMPLES, len(subject.test))))
+    part = subject.first(MOST_EXAMPLES)
     found = kappa(model, subject.batches(part), generator=subject.generator())
     scale = (len(part) if model.num_data is None else model.num_data) / len(part)
     arrays = {"edges": np.array(EDGES), "threshold": np.array(LOG_KAPPA_0)}
