@@ -9,13 +9,14 @@ T = TypeVar("T")
 
 def lookup(registry: Mapping[str, T], name: str, argument: str) -> T:
     """`registry[name]`, or a ValueError that names the argument, the value and the choices."""
-    if name in registry:
-        return registry[name]
-    raise unknown(registry, name, argument)
+    check_choice(registry, name, argument)
+    return registry[name]
 
 
-def unknown(choices: Collection[str], name: str, argument: str) -> ValueError:
-    """The error that `argument` is none of the choices, with the nearest one."""
-    near = difflib.get_close_matches(str(name), choices, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return ValueError(f"{argument}={name!r} does not exist; choose from {', '.join(sorted(choices))}.{hint}")
+def check_choice(choices: Collection[str], name: str, argument: str) -> None:
+    """Raise where `argument` is none of the choices, with the nearest one; a tuple is listed in its own order."""
+    if name not in choices:
+        near = difflib.get_close_matches(str(name), choices, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        listed = ", ".join(choices if isinstance(choices, tuple) else sorted(choices))
+        raise ValueError(f"{argument}={name!r} does not exist; choose from {listed}.{hint}")

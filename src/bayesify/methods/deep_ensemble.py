@@ -46,10 +46,9 @@ class DeepEnsemble(Method):
                 f"method=DeepEnsemble({inner}, {method.num_members}) is an ensemble itself: "
                 f"use one ensemble, DeepEnsemble({inner}, {total})"
             )
-        for key, value in (("method", method), ("num_members", num_members)):
+        inherited = {"where": method.where, "kl_weight": method.kl_weight}
+        for key, value in {"method": method, "num_members": num_members, **inherited}.items():
             object.__setattr__(self, key, value)
-        object.__setattr__(self, "where", method.where)
-        object.__setattr__(self, "kl_weight", method.kl_weight)
 
     def options(self) -> dict[str, Any]:
         return {key: value for key, value in super().options().items() if key != "kl_weight"}
@@ -78,12 +77,10 @@ class DeepEnsemble(Method):
         return self.method.data_term()
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Members:
+        fixed = self.method.fixed_to(list(selection.slots))
+
         def make(member: nn.Module) -> Posterior:
-            own = (
-                selection
-                if member is net
-                else self.method.fixed_to(list(selection.slots)).select(member, None)
-            )
+            own = selection if member is net else fixed.select(member, None)
             return self.method.posterior(member, own, example)
 
         return Members(net, self.num_members, make)

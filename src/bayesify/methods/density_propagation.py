@@ -9,7 +9,7 @@ from torch import nn
 from bayesify import torch_internals as internals
 from bayesify.families.shared_normal import SHARINGS
 from bayesify.methods.base import Method
-from bayesify.names import lookup
+from bayesify.names import check_choice
 from bayesify.objectives import DataTerm
 from bayesify.objectives.moments import LOGITS, OBJECTIVES, moments_nll
 from bayesify.posteriors import Call, Factorized
@@ -63,13 +63,13 @@ class DensityPropagation(Method):
     init_std: float = 0.05
 
     def __post_init__(self) -> None:
-        lookup({"diagonal": 0, "full": 0}, self.covariance, "covariance")
-        lookup(OBJECTIVES, self.objective, "objective")
-        lookup(dict.fromkeys(LOGITS), self.logits, "logits")
-        lookup(ACTIVATIONS, self.activation, "activation")
-        lookup(NORMS, self.norm, "norm")
-        lookup(SHARINGS, self.variance, "variance")
-        lookup(RESIDUALS, self.residual, "residual")
+        check_choice(("diagonal", "full"), self.covariance, "covariance")
+        check_choice(OBJECTIVES, self.objective, "objective")
+        check_choice(LOGITS, self.logits, "logits")
+        check_choice(ACTIVATIONS, self.activation, "activation")
+        check_choice(NORMS, self.norm, "norm")
+        check_choice(SHARINGS, self.variance, "variance")
+        check_choice(RESIDUALS, self.residual, "residual")
         if self.half_variance not in HALVES:
             raise ValueError(f'half_variance={self.half_variance!r} must be "auto", True or False')
         if isinstance(self.prior, str):
@@ -89,7 +89,7 @@ class DensityPropagation(Method):
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
         assert isinstance(self.prior, Prior)
         _let_compiled_code_be_cached()
-        posterior = Factorized(
+        return Factorized(
             net,
             selection,
             SHARINGS[self.variance],
@@ -97,10 +97,8 @@ class DensityPropagation(Method):
             sampling="moments",
             init_std=self.init_std,
             forms=self.forms,
+            example=example,
         )
-        if example is not None:
-            posterior.observe(net, example)
-        return posterior
 
     def data_term(self) -> DataTerm:
         options: dict[str, Any] = (

@@ -11,7 +11,7 @@ from torch import nn
 from bayesify.checks import check_not_negative, check_whole
 from bayesify.methods.base import Method
 from bayesify.methods.coordinate_descent import CoordinateDescent
-from bayesify.names import lookup
+from bayesify.names import check_choice, lookup
 from bayesify.posteriors import ASSIGNMENTS, Components
 from bayesify.posteriors.patched.kl import KL_FORMS, ROLES, ComponentsKL
 from bayesify.posteriors.patched.starting_values import INITS
@@ -223,10 +223,7 @@ class EnsemblePatching(Method):
     def _check_choices(self) -> None:
         choices = {"kl": KL_FORMS, "init": INITS, "running_stats": ("shared", "component")}
         for key, allowed in choices.items():
-            if getattr(self, key) not in allowed:
-                raise ValueError(
-                    f"{key}={getattr(self, key)!r} does not exist; choose from {', '.join(allowed)}"
-                )
+            check_choice(allowed, getattr(self, key), key)
         varies = self.learn_std or self.mixing == "learned"
         if (self.kl in ("full", "monte_carlo") or self.learn_std) and self.std == 0:
             raise ValueError(

@@ -45,14 +45,11 @@ class MCDropout(Method):
         return self._patching().posterior(net, selection, example)
 
     def select(self, net: nn.Module, example: Any) -> Selection:
-        if not dropout_layers(net):
-            return self._select_rows(net, example)
-        selection = super().select(net, example)
-        reason = "a weight: this network's dropout layers are random"
-        weights = tuple(replace(w, random=False, reason=w.reason or reason) for w in selection.weights)
-        return replace(selection, weights=weights, slots={})
-
-    def _select_rows(self, net: nn.Module, example: Any) -> Selection:
+        if dropout_layers(net):
+            selection = super().select(net, example)
+            reason = "a weight: this network's dropout layers are random"
+            weights = tuple(replace(w, random=False, reason=w.reason or reason) for w in selection.weights)
+            return replace(selection, weights=weights, slots={})
         selection = self._patching().select(net, example)
         if not selection.random:
             raise ValueError(

@@ -9,7 +9,7 @@ from torch import nn
 from bayesify.divergences import ESTIMATORS, check_method, check_num_draws, check_options, kl_of
 from bayesify.families import FAMILIES, Family
 from bayesify.methods.base import Method
-from bayesify.names import lookup
+from bayesify.names import check_choice, lookup
 from bayesify.objectives import DataTerm
 from bayesify.objectives.last_layer import last_layer_nll
 from bayesify.posteriors import SAMPLINGS, Call, Factorized
@@ -67,10 +67,7 @@ class MonteCarloVI(Method):
         check_num_draws(self.num_likelihood_draws, "num_likelihood_draws")
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", prior(self.prior))
-        if self.sampling not in SAMPLINGS[:3]:
-            raise ValueError(
-                f"sampling={self.sampling!r} does not exist; choose from {', '.join(SAMPLINGS[:3])}"
-            )
+        check_choice(SAMPLINGS[:3], self.sampling, "sampling")
         if not self.init_std > 0:
             raise ValueError(
                 f"init_std={self.init_std!r} must be positive: the starting std as a fraction of each tensor's root "
@@ -87,7 +84,7 @@ class MonteCarloVI(Method):
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
         assert isinstance(self.prior, Prior)
-        posterior = Factorized(
+        return Factorized(
             net,
             selection,
             FAMILIES[self.family],
@@ -97,11 +94,9 @@ class MonteCarloVI(Method):
             same_draws=self.same_draws,
             num_likelihood_draws=self.num_likelihood_draws,
             init_std=self.init_std,
+            example=example,
             **self.family_options,
         )
-        if example is not None:
-            posterior.observe(net, example)
-        return posterior
 
     def data_term(self) -> DataTerm | None:
         num = self.num_likelihood_draws

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bayesify.checks import check_not_negative, check_whole
 from bayesify.methods.base import Method
-from bayesify.names import lookup
+from bayesify.names import check_choice, lookup
 from bayesify.posteriors.chain.chain import KEEPS, Chain, Due
 from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.priors import Prior, prior
@@ -88,7 +88,7 @@ class ThermostatMCMC(Method):
 
     def __post_init__(self) -> None:
         lookup(SAMPLERS, self.sampler, "sampler")
-        lookup(dict.fromkeys(KEEPS), self.keep, "keep")
+        check_choice(KEEPS, self.keep, "keep")
         if self.draw_dtype is not None:
             lookup(DTYPES, self.draw_dtype, "draw_dtype")
         if isinstance(self.prior, str):
@@ -112,7 +112,7 @@ class ThermostatMCMC(Method):
                 )
         own = declared.keys() - set(HANDED_ON)
         for name in self.settings or {}:
-            lookup(dict.fromkeys(own), name, f"sampler={self.sampler!r}: setting")
+            check_choice(own, name, f"sampler={self.sampler!r}: setting")
         kind([torch.zeros(1, device="cpu")], lr=1e-3, num_data=1, **self.sampler_settings(1e-3, 1))
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Chain:

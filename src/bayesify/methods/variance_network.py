@@ -13,7 +13,7 @@ from bayesify.families.base import Family
 from bayesify.families.variance import SHARINGS, Additive, Multiplicative, ZeroMeanNormal
 from bayesify.families.zero_mean import ZeroMeanBernoulli, ZeroMeanUniform
 from bayesify.methods.base import Method
-from bayesify.names import lookup
+from bayesify.names import check_choice, lookup
 from bayesify.posteriors import Call
 from bayesify.posteriors.variance import VarianceFactorized
 from bayesify.priors import LogUniform, Prior, StudentT, prior
@@ -92,7 +92,8 @@ class VarianceNetwork(Method):
     def __post_init__(self) -> None:
         lookup(PARAMETERIZATIONS, self.parameterization, "parameterization")
         lookup(NOISES, self.noise, "noise")
-        lookup(dict.fromkeys(KLS), self.kl, "kl")
+        check_choice(KLS, self.kl, "kl")
+        check_choice(("local", "draw"), self.sampling, "sampling")
         if self.parameterization == "zero_mean" and str(self.where) == str(LAYERS):
             object.__setattr__(self, "where", LAYERS & ~where.output)
         if isinstance(self.prior, str):
@@ -105,8 +106,6 @@ class VarianceNetwork(Method):
             raise ValueError(f"noise={self.noise!r} needs parameterization='zero_mean'")
         if not isinstance(self.prior, LogUniform) and (self.kl != "exact" or self.noise != "normal"):
             raise ValueError(f"kl={self.kl!r} with noise={self.noise!r} needs prior='log_uniform'")
-        if self.sampling not in ("local", "draw"):
-            raise ValueError(f"sampling={self.sampling!r} does not exist; choose from local, draw")
         if not self.log_alpha_lr > 0:
             raise ValueError(f"log_alpha_lr={self.log_alpha_lr!r} must be positive, e.g. log_alpha_lr=1.0")
         if self.parameterization not in SHARINGS and (self.min_log_alpha, self.max_log_alpha) != (-20, 20):
@@ -141,7 +140,7 @@ class VarianceNetwork(Method):
         sampling = "flipout" if self.sampling == "local" and self.noise != "normal" else self.sampling
         if self.kl != "exact":
             options["divergence"] = partial(approximate, self.kl)
-        posterior = VarianceFactorized(
+        return VarianceFactorized(
             net,
             selection,
             self.family,
@@ -149,11 +148,9 @@ class VarianceNetwork(Method):
             outputs_of if self.parameterization == "neuron" else lambda module: {},
             sampling=sampling,
             same_draws=self.same_draws,
+            example=example,
             **options,
         )
-        if example is not None:
-            posterior.observe(net, example)
-        return posterior
 
     def optimizer(self, model: nn.Module, lr: float = 1e-3, **options: Any) -> torch.optim.Optimizer:
         """Adam; log α has a learning rate and, unless `betas` are given, a memory of its own.

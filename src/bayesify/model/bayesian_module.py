@@ -17,7 +17,7 @@ from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
 from bayesify.model.summary import Row, Summary
 from bayesify.moments import Gaussian, Moments, StandIn, of_moments
-from bayesify.names import unknown
+from bayesify.names import check_choice
 from bayesify.objectives import Loss, negative_elbo
 from bayesify.posteriors import Posterior, pick_member, without_guards
 from bayesify.predict.at_means import AtMeans
@@ -117,7 +117,7 @@ class BayesianModule(nn.Module):
         """
         check_whole(num_draws, "num_draws", 1)
         if mode not in MODES:
-            raise unknown(MODES, mode, "mode")
+            check_choice(frozenset(MODES), mode, "mode")
         here = None if is_loader(x) else device_of(x)
         x = x if here is None else beside(self, x)
         with self._locked(), evaluating(self), torch.no_grad():

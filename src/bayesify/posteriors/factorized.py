@@ -39,6 +39,7 @@ class Factorized(Posterior):
     `num_likelihood_draws` draws in it.
 
     divergence: (a q_j, its prior) -> the KL of all tensors like it, decided once
+    example:    a call by which to learn how often the network uses each tensor, before the first one
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Factorized(Posterior):
         same_draws: bool = False,
         num_likelihood_draws: int = 1,
         forms: tuple[str, ...] = FIRST_ORDER,
+        example: Call | None = None,
         **family_options: Any,
     ) -> None:
         super().__init__()
@@ -73,15 +75,16 @@ class Factorized(Posterior):
         self.unused: tuple[str, ...] = ()
         self.last_used = ""  # the last random tensor in a forward
         self.watched = False  # the network was seen running: `repeated` and `unused` are known
-        self.verified: frozenset[bool] = (
-            frozenset()
-        )  # modes (train, eval) in which a call with draws was watched
+        # modes (train, eval) in which a call with draws was watched
+        self.verified: frozenset[bool] = frozenset()
         self.observing = False
         distributions = self.distributions(list(self.slots))
         self.priors = {name: prior.at(name, q.mean) for name, q in distributions.items()}
         self.kls = [(names, divergence(distributions[names[0]], p)) for p, names in _equal(self.priors)]
         self.guard = CheckpointGuard()
         self.guard.watch(net, list(self.slots))
+        if example is not None:
+            self.observe(net, example)
 
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
         if self.same_draws and call.generator is None:

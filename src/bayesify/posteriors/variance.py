@@ -32,11 +32,8 @@ class VarianceFactorized(Factorized):
     ) -> None:
         super().__init__(net, selection, family, prior, **options)
         self.predicts_by_pass = self.sampling == "local"
-        own = {
-            key: value
-            for key, value in options.items()
-            if key not in ("sampling", "same_draws", "divergence")
-        }
+        not_of_family = ("sampling", "same_draws", "divergence", "example")
+        own = {key: value for key, value in options.items() if key not in not_of_family}
         for name, slots in self.slots.items():
             special = options_of(slots[0].module)
             if special:
