@@ -108,8 +108,8 @@ def test_learned_noise_levels_are_pooled(tmp_path: Path) -> None:
     mean = torch.stack([p.mean for p in own]).mean(0)
     assert torch.allclose(prediction.mean, mean, atol=1e-6)
     assert torch.allclose(prediction.aleatoric, torch.stack([p.aleatoric for p in own]).mean(0), rtol=1e-5)
-    squares = torch.stack([p.variance + p.mean.square() for p in own]).mean(0)
-    assert torch.allclose(prediction.variance, squares - mean.square(), atol=1e-5)
+    between = torch.stack([p.mean for p in own]).var(0)
+    assert torch.allclose(prediction.variance, prediction.aleatoric + between, atol=1e-5)
 
 
 def test_a_network_with_an_output_of_its_own(tmp_path: Path) -> None:

@@ -34,8 +34,8 @@ def test_entropy_splits_into_expected_entropy_and_mutual_information() -> None:
 
 def test_variance_of_the_probabilities_over_draws() -> None:
     pred = two_draws()
-    torch.testing.assert_close(pred.variance, torch.tensor([[0.3**2, 0.2**2, 0.1**2]]))
-    torch.testing.assert_close(pred.std, torch.tensor([[0.3, 0.2, 0.1]]))
+    torch.testing.assert_close(pred.variance, 2 * torch.tensor([[0.3**2, 0.2**2, 0.1**2]]))
+    torch.testing.assert_close(pred.std, pred.variance.sqrt())
 
 
 def test_agreement_is_the_share_of_votes_for_the_winner() -> None:

@@ -43,11 +43,13 @@ class Accumulator:
     """Streams over draws: memory does not grow with their number unless they are kept.
 
     Of a regression whose law is not normal the outputs of all draws are always kept: its density needs them.
+    matched: the draws' own mean and variance, with divisor S, are the true ones (`output_draws.py`).
     """
 
-    def __init__(self, likelihood: Likelihood, keep_samples: bool = False) -> None:
+    def __init__(self, likelihood: Likelihood, keep_samples: bool = False, matched: bool = False) -> None:
         self.likelihood = likelihood
         self.keep_samples = keep_samples
+        self.matched = matched
         self.count = 0
         self.per_draw: list[tuple[Tensor, Tensor]] = []
         self.outputs: list[Any] = []
@@ -80,7 +82,8 @@ class Accumulator:
         if self.keep_samples:
             per_draw = (torch.cat([v for v, _ in self.per_draw]), torch.cat([n for _, n in self.per_draw]))
         votes = None if self.votes is None else self.votes / self.count
-        spread = self.squares / self.count
+        # S − 1: the draws lie closer to their own mean than to the true one; one draw shows no disagreement
+        spread = self.squares / (self.count if self.matched else max(self.count - 1, 1))
         law = None
         if self.outputs:
             outputs = pytree.tree_map(lambda *parts: torch.cat(parts), *self.outputs)

@@ -71,7 +71,7 @@ def _predict(
     compile: bool,
 ) -> Predictive:
     call = as_call(x, generator=generator)
-    accumulator = Accumulator(model.likelihood, keep_samples)
+    accumulator = Accumulator(model.likelihood, keep_samples, model.posterior.sampling == "moments")
     members, each = shares(model, num_draws)
     for member in range(members):
         if compile and _is_one_graph(model, call, each, batched):

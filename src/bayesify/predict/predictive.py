@@ -22,6 +22,7 @@ class Predictive:
     Regression, in the target's units: `aleatoric` = mean predicted noise variance, `epistemic` =
     variance of the means over draws, `variance` = their sum (law of total variance); `entropy` of the
     normal with that mean and variance. Densities and quantiles are the likelihood's own, averaged over draws.
+    Variances over S draws have divisor S − 1; how far few draws let `epistemic` err says `epistemic_error`.
     Uncertainties are in nats for classification and in squared target units for regression.
 
     Where the input carried variance of its own (`bf.Moments`), `input_noise` is what it adds to the uncertainty and
@@ -33,7 +34,7 @@ class Predictive:
     likelihood: Likelihood
     num_draws: int
     mean: Tensor  # average over draws of the probabilities or the predicted means
-    spread: Tensor  # variance of those over draws
+    spread: Tensor  # variance of those over draws, divisor S − 1; of one draw 0
     noise: Tensor  # average over draws of the entropy (classification) or the variance (regression)
     votes: Tensor | None  # share of draws voting for each class
     per_draw: tuple[Tensor, Tensor] | None = None  # (draws, ...) of both summaries, with keep_samples=True
@@ -91,6 +92,18 @@ class Predictive:
     def epistemic(self) -> Tensor:
         """Uncertainty that the draws' disagreement shows, for the input without its own variance."""
         return self._disagreement if self.input_shares is None else self._disagreement - self.input_noise
+
+    @property
+    def epistemic_error(self) -> Tensor:
+        """Standard error of `epistemic` as an estimate from S independent draws: epistemic · √(2 / (S − 1)).
+
+        Of variances it is that of normal draws; of mutual information, which is near a sum of squares where draws
+        differ little, that of two classes, and at most that of more. One draw tells nothing: infinite. Draws of
+        density propagation have the variance that its one pass found, without this error.
+        """
+        if self.num_draws == 1:
+            return torch.full_like(self.epistemic, math.inf)
+        return self.epistemic * math.sqrt(2 / (self.num_draws - 1))
 
     @property
     def input_noise(self) -> Tensor:
