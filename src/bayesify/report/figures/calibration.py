@@ -14,6 +14,7 @@ from bayesify.report.figures.style import (
     MUTED,
     PAPER,
     labelled,
+    legend,
     lines,
     new,
     percent,
@@ -38,20 +39,14 @@ def reliability(
     upper.bar(left[used], low, width, align="edge", color=GOOD, linewidth=0)
     colours = np.where((confidence > accuracy)[used], BAD, UNSURE)
     upper.bar(left[used], high - low, width, low, align="edge", color=colours, alpha=0.75, linewidth=0)
-    upper.set_xlim(0, 1)
-    upper.set_ylim(0, 1)
-    behind = {
-        "facecolor": PAPER,
-        "edgecolor": "none",
-        "alpha": 0.85,
-        "pad": 2,
-    }  # a bar may lie below the words
+    upper.set(xlim=(0, 1), ylim=(0, 1))
+    # a bar may lie below the words
+    behind = {"facecolor": PAPER, "edgecolor": "none", "alpha": 0.85, "pad": 2}
     text = f"ECE {100 * ece:.1f} %\n{bins} bins"
     upper.text(0.05, 0.9, text, color=INK, fontsize=9, va="top", bbox=behind)
     labelled(upper, "", "accuracy", title)
-    lower.bar(
-        left, size / max(size.sum(), 1), width, align="edge", color=GRID, edgecolor=MUTED, linewidth=0.5
-    )
+    share = size / max(size.sum(), 1)
+    lower.bar(left, share, width, align="edge", color=GRID, edgecolor=MUTED, linewidth=0.5)
     labelled(lower, "confidence", "share")
     percent(upper, "y")
     percent(lower, "xy")
@@ -84,14 +79,11 @@ def band(
     order = np.argsort(inputs)
     x, m, s = inputs[order], mean[order], std[order]
     for width, alpha in ((2, 0.18), (1, 0.28)):
-        axes.fill_between(
-            x, m - width * s, m + width * s, color=GOOD, alpha=alpha, linewidth=0, label=f"± {width} std"
-        )
+        low, high, label = m - width * s, m + width * s, f"± {width} std"
+        axes.fill_between(x, low, high, color=GOOD, alpha=alpha, linewidth=0, label=label)
     axes.plot(x, m, color=GOOD, linewidth=1.8, label="mean")
     if target is not None:
         axes.plot(x, target[order], ".", color=BAD, markersize=3, alpha=0.7, label="target")
     labelled(axes, "input", "output", title)
-    from bayesify.report.figures.style import legend
-
     legend(figure, axes)
     return figure

@@ -12,12 +12,8 @@ def predictions(
     images: np.ndarray, probs: np.ndarray, targets: np.ndarray, class_names: Sequence[str] | None = None
 ) -> Any:
     """Images (N, H, W, C) with the probabilities of the likeliest classes; the right one in blue."""
-    count = len(images)
-    figure, _ = new(2.0, 1.0)
-    figure.clear()
-    figure.set_size_inches(1.15 * count, 2.1)
-    cells = figure.subplots(2, count, squeeze=False, height_ratios=(1.1, 1))
-    for i in range(count):
+    figure, cells = _two_rows(len(images), 2.1, height_ratios=(1.1, 1))
+    for i in range(len(images)):
         _show(cells[0, i], images[i])
         best = np.argsort(-probs[i])[:3]
         axes = prepared(cells[1, i])
@@ -26,8 +22,7 @@ def predictions(
         axes.barh(range(len(best)), probs[i][best], color=colours, height=0.7)
         names = [str(c) if class_names is None else class_names[c] for c in best]
         axes.set_yticks(range(len(best)), [name[:9] for name in names], fontsize=8)
-        axes.set_xlim(0, 1)
-        axes.set_xticks([])
+        axes.set(xlim=(0, 1), xticks=[])
         axes.invert_yaxis()
         axes.spines["bottom"].set_visible(False)
         right = str(targets[i]) if class_names is None else class_names[targets[i]]
@@ -37,23 +32,23 @@ def predictions(
 
 def saliency_maps(images: np.ndarray, maps: np.ndarray, labels: Sequence[str]) -> Any:
     """Images above the sizes of the gradients of their predicted class."""
-    count = len(images)
-    figure, _ = new(2.0, 1.0)
-    figure.clear()
-    figure.set_size_inches(1.15 * count, 2.2)
-    cells = figure.subplots(2, count, squeeze=False)
-    for i in range(count):
+    figure, cells = _two_rows(len(images), 2.2)
+    for i in range(len(images)):
         _show(cells[0, i], images[i])
         _show(cells[1, i], maps[i] / max(float(maps[i].max()), 1e-12), "magma")
         cells[0, i].set_title(labels[i][:10], fontsize=8, color=INK)
     return figure
 
 
+def _two_rows(count: int, height: float, **options: Any) -> tuple[Any, Any]:
+    """A figure with 2 × `count` axes."""
+    figure, _ = new(1.15 * count, height)
+    figure.clear()
+    return figure, figure.subplots(2, count, squeeze=False, **options)
+
+
 def _show(axes: Any, image: np.ndarray, colours: str = "gray") -> None:
     grey = image.ndim == 2 or image.shape[-1] == 1
     axes.imshow(image.squeeze() if grey else image, cmap=colours if grey else None, interpolation="nearest")
-    axes.set_xticks([])
-    axes.set_yticks([])
-    for side in axes.spines.values():
-        side.set_color(MUTED)
-        side.set_linewidth(0.6)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set(color=MUTED, linewidth=0.6)

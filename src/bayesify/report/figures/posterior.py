@@ -35,8 +35,7 @@ def phase_transition(
     other.plot(epoch, log_alpha, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)), label="log α")
     other.set_ylabel("log α", color=MUTED, fontsize=10)
     other.tick_params(colors=MUTED, labelsize=9)
-    for side in other.spines.values():
-        side.set_visible(False)
+    other.spines[:].set_visible(False)
     legend(figure, axes)
     return figure
 
@@ -46,8 +45,7 @@ def kappa_histogram(counts: np.ndarray, edges: np.ndarray, threshold: float, tit
     figure, axes = new(3.4, 2.9)
     axes.stairs(counts, edges, fill=True, color=GOOD, alpha=0.8)
     axes.axvline(threshold, color=BAD, linewidth=1.4)
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=0.5)
+    axes.set(yscale="log", ylim=(0.5, None))
     seen = np.flatnonzero(counts)
     axes.set_xlim(min(edges[seen[0]], threshold) - 1, max(edges[seen[-1] + 1], threshold) + 1)
     labelled(axes, "log₁₀ κ", "weights", title)
@@ -88,15 +86,11 @@ def draw_losses(series: Series) -> Any:
 
 def kl_error(series: Series) -> Any:
     """|KL estimate − KL| against the number of draws M, both logarithmic (paper 1, Fig. 2)."""
-    figure = lines(series, "number of draws M", "|KL estimate − KL| (nats)")
-    figure.axes[0].set_xscale("log")
-    figure.axes[0].set_yscale("log")
-    return figure
+    return cost_against_draws(series, "|KL estimate − KL| (nats)")
 
 
 def cost_against_draws(series: Series, y: str) -> Any:
     """Memory or time against the number of draws M (paper 1, Fig. 1 and 6)."""
     figure = lines(series, "number of draws M", y)
-    figure.axes[0].set_xscale("log")
-    figure.axes[0].set_yscale("log")
+    figure.axes[0].set(xscale="log", yscale="log")
     return figure

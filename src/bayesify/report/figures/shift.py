@@ -47,33 +47,33 @@ def corruption_map(accuracy: np.ndarray, names: Sequence[str], title: str) -> An
     axes.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     for (row, column), value in np.ndenumerate(accuracy):
         axes.text(column, row, f"{100 * value:.0f}", ha="center", va="center", fontsize=8, color="white")
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)
     labelled(axes, "severity", "", title)
     return figure
 
 
 def against_rotation(series: Series, y: str) -> Any:
     """A number against the angle of rotation."""
-    figure = lines(series, "rotation (degrees)", y, percents="y" if y == "accuracy" else "")
+    figure = _against(series, "rotation (degrees)", y)
     figure.axes[0].set_xticks([0, 45, 90, 135, 180])
     return figure
 
 
 def against_snr(series: Series, y: str) -> Any:
     """A number against the signal-to-noise ratio, noise growing to the right."""
-    figure = lines(
-        series, "signal-to-noise ratio (dB), noisier to the right", y, percents="y" if y == "accuracy" else ""
-    )
+    figure = _against(series, "signal-to-noise ratio (dB), noisier to the right", y)
     figure.axes[0].invert_xaxis()
     return figure
 
 
 def against_attack(series: Series, y: str) -> Any:
     """A number against the strength of an attack."""
-    return lines(
-        series, "eps, in standard deviations of the inputs", y, percents="y" if y == "accuracy" else ""
-    )
+    return _against(series, "eps, in standard deviations of the inputs", y)
+
+
+def _against(series: Series, x: str, y: str) -> Any:
+    """Lines of the accuracy, in percent, or of another number."""
+    return lines(series, x, y, percents="y" if y == "accuracy" else "")
 
 
 def pruning(series: Series) -> Any:

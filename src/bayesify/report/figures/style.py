@@ -36,15 +36,11 @@ def new(width: float = 4.2, height: float = 3.2) -> tuple[Any, Any]:
 def prepared(axes: Any) -> Any:
     """Axes in the house style."""
     axes.patch.set_alpha(0)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(MUTED)
-        axes.spines[side].set_linewidth(0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set(color=MUTED, linewidth=0.8)
     axes.tick_params(colors=MUTED, labelcolor=INK, labelsize=9, width=0.8, length=3)
     for label in (axes.xaxis.label, axes.yaxis.label, axes.title):
-        label.set_color(INK)
-        label.set_fontsize(10)
+        label.set(color=INK, fontsize=10)
     axes.set_axisbelow(True)
     axes.grid(True, color=GRID, linewidth=0.7)
     return axes
@@ -52,8 +48,7 @@ def prepared(axes: Any) -> Any:
 
 def labelled(axes: Any, x: str, y: str, title: str = "") -> None:
     """Names of both axes, and a title where there is one."""
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    axes.set(xlabel=x, ylabel=y)
     if title:
         axes.set_title(title, loc="left", fontsize=10, color=INK)
 
@@ -78,16 +73,8 @@ def legend(figure: Any, axes: Any) -> None:
     handles, labels = axes.get_legend_handles_labels()
     if len(handles) < 2:
         return
-    found = figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=2 if len(labels) < 9 else 3,
-        frameon=False,
-        fontsize=8.5,
-    )
-    for text in found.get_texts():
-        text.set_color(INK)
+    look = {"frameon": False, "fontsize": 8.5, "labelcolor": INK}
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 if len(labels) < 9 else 3, **look)
 
 
 def lines(
@@ -104,14 +91,8 @@ def lines(
         if len(xs) == 0:
             continue
         style = {"marker": MARKERS[number % len(MARKERS)], "markersize": 4} if markers else {}
-        axes.plot(
-            np.asarray(xs),
-            np.asarray(ys),
-            label=label,
-            color=COLOURS[number % len(COLOURS)],
-            linewidth=1.6,
-            **style,
-        )
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(np.asarray(xs), np.asarray(ys), label=label, color=colour, linewidth=1.6, **style)
     labelled(axes, x, y, title)
     percent(axes, percents)
     legend(figure, axes)
