@@ -9,7 +9,7 @@ from bayesify.atomic import write_text
 from bayesify.evaluation.metrics import BUILT_IN
 from bayesify.evaluation.metrics.facts import fact, written
 from bayesify.report import posterior_sections, sections
-from bayesify.report.comparison import Row, comparison, grouped, with_corruption_errors
+from bayesify.report.comparison import Row, comparison, grouped, metrics_of, with_corruption_errors
 from bayesify.report.page import Copy, Folded, List, Page, Section
 from bayesify.report.papers import cited
 from bayesify.report.tables import Cell, Column, Table
@@ -54,8 +54,15 @@ class Report:
     def overview(self) -> Table:
         """The table that a results section has: quality, calibration, shift, cost."""
         rows = [_joined(row) for row in self.rows]
-        others = [key for suite, end in FROM_OTHERS for key in _keys(self.rows, suite, end)]
-        keys = [*OVERVIEW, *_registered(self.rows), *others, "parameters", "seconds"]
+        others = [
+            key
+            for suite, end in FROM_OTHERS
+            for key in metrics_of(self.rows, suite)
+            if key == end or key.endswith(f"/{end}")  # as "letters/auroc"
+        ]
+        measured = metrics_of(self.rows, "calibration")
+        registered = [key for key in measured if "/" not in key and key not in BUILT_IN]
+        keys = [*OVERVIEW, *registered, *others, "parameters", "seconds"]
         return comparison(rows, "overview", keys, "Results")
 
     def page(self) -> Page:
@@ -65,7 +72,9 @@ class Report:
         found += [sections.suite_section(name, rows) for name in SUITES if name not in SECTIONS]
         for method in dict.fromkeys(row.method for row in rows):
             found += method.report_sections([row for row in rows if row.method is method])
-        first = Section("Results", [List(self.in_short(table)), table, *_table_files(table)])
+        copies = [Copy(text) for text in (table.markdown(), table.csv(), table.latex())]
+        files = Folded("This table as Markdown, CSV or LaTeX", copies, printed=False)
+        first = Section("Results", [List(self.in_short(table)), table, files])
         made = [first, *(s for s in found if s is not None), self._runs(), self._papers()]
         count = sum(len(row.runs) for row in rows)
         averaged = f", averaged over seeds into {_counted(len(rows), 'row')}" if count > len(rows) else ""
@@ -73,9 +82,8 @@ class Report:
             f"{_counted(count, 'run')}{self._data()}{averaged}: how often the answers are right, and how far the "
             f"stated uncertainty can be trusted."
         )
-        return Page(
-            self.title, lead, [s for s in made if s.parts], "Made by bayesify; this file needs no network."
-        )
+        shown = [section for section in made if section.parts]
+        return Page(self.title, lead, shown, "Made by bayesify; this file needs no network.")
 
     def in_short(self, table: Table) -> list[str]:
         """The best of each column in words."""
@@ -101,20 +109,14 @@ class Report:
 
     def _runs(self) -> Section:
         """What was run, in full."""
-        keys = list(
-            dict.fromkeys(k for row in self.rows for run in row.runs for k in run.facts if k not in HIDDEN)
-        )
+        runs = [run for row in self.rows for run in row.runs]
+        keys = list(dict.fromkeys(k for run in runs for k in run.facts if k not in HIDDEN))
         if not keys:
             return Section("Runs", [])
-        columns = [
-            Column("run", "run"),
-            Column("method", "method"),
-            *(Column(k, k.replace("_", " ")) for k in keys),
-        ]
+        columns = [Column(k, k.replace("_", " ")) for k in ("run", "method", *keys)]
         body = [
             [Cell(run.label), Cell(run.method), *(_fact_cell(k, run.facts.get(k)) for k in keys)]
-            for row in self.rows
-            for run in row.runs
+            for run in runs
         ]
         return Section("Runs", [Table("What was run", columns, body)])
 
@@ -122,17 +124,6 @@ class Report:
         suites = (name for row in self.rows for name in row.first.outcomes)
         papers = cited([row.first.method for row in self.rows], suites)
         return Section("To cite", [List(papers, "papers")] if papers else [])
-
-
-def _table_files(table: Table) -> list[Any]:
-    """The same table to copy into a paper."""
-    return [
-        Folded(
-            "This table as Markdown, CSV or LaTeX",
-            [Copy(table.markdown()), Copy(table.csv()), Copy(table.latex())],
-            printed=False,
-        )
-    ]
 
 
 def _joined(row: Row) -> Row:
@@ -146,23 +137,6 @@ def _joined(row: Row) -> Row:
         each = run.outcomes["calibration"].arrays if "calibration" in run.outcomes else {}
         runs.append(replace(run, outcomes={"overview": Outcome(numbers, each)}))
     return replace(row, runs=runs)
-
-
-def _registered(rows: Sequence[Row]) -> list[str]:
-    """Metrics that do not come with the package."""
-    suites = [row.first.outcomes["calibration"] for row in rows if "calibration" in row.first.outcomes]
-    found = dict.fromkeys(key for suite in suites for key in suite.metrics)
-    return [key for key in found if "/" not in key and key not in BUILT_IN]
-
-
-def _keys(rows: Sequence[Row], suite: str, ending: str) -> list[str]:
-    """Metrics of a suite that end so, as "letters/auroc"."""
-    found = [
-        key
-        for row in rows
-        for key in (row.first.outcomes[suite].metrics if suite in row.first.outcomes else ())
-    ]
-    return list(dict.fromkeys(key for key in found if key == ending or key.endswith(f"/{ending}")))
 
 
 def _fact_cell(key: str, value: Any) -> Cell:

@@ -57,11 +57,14 @@ class Row:
     def values(self, suite: str, key: str) -> list[float]:
         """The metric of every run; empty where one lacks it."""
         found = [run.metric(suite, key) for run in self.runs]
-        return (
-            []
-            if any(v is None or not math.isfinite(v) for v in found)
-            else [v for v in found if v is not None]
-        )
+        finite = [v for v in found if v is not None and math.isfinite(v)]
+        return finite if len(finite) == len(found) else []
+
+
+def metrics_of(rows: Sequence[Row], suite: str) -> list[str]:
+    """The names of a suite's metrics in the first run of any row."""
+    found = [row.first.outcomes[suite].metrics for row in rows if suite in row.first.outcomes]
+    return list(dict.fromkeys(key for metrics in found for key in metrics))
 
 
 def grouped(evaluations: Sequence[Evaluation], class_names: Sequence[str] | None = None) -> list[Row]:
@@ -71,15 +74,13 @@ def grouped(evaluations: Sequence[Evaluation], class_names: Sequence[str] | None
         settings = run.facts.get("settings")
         key = json.dumps([run.method, settings], sort_keys=True) if settings is not None else run.label
         groups.setdefault(key, []).append(run)
-    labels = [
-        runs[0].label if len(runs) == 1 else runs[0].facts.get("name", runs[0].label)
-        for runs in groups.values()
-    ]
-    numbered = []
-    for i, label in enumerate(labels):
-        same = labels[: i + 1].count(label)
-        numbered.append(f"{label} ({same})" if labels.count(label) > 1 else label)
-    return [Row(label, runs, class_names) for label, runs in zip(numbered, groups.values(), strict=True)]
+    firsts = [(runs[0], len(runs) == 1) for runs in groups.values()]
+    labels = [run.label if alone else run.facts.get("name", run.label) for run, alone in firsts]
+    rows = []
+    for i, (label, runs) in enumerate(zip(labels, groups.values(), strict=True)):
+        number = f" ({labels[: i + 1].count(label)})" if labels.count(label) > 1 else ""
+        rows.append(Row(f"{label}{number}", runs, class_names))
+    return rows
 
 
 def comparison(rows: Sequence[Row], suite: str, keys: Sequence[str], title: str) -> Table:
@@ -104,35 +105,26 @@ def comparison(rows: Sequence[Row], suite: str, keys: Sequence[str], title: str)
 
 def column_cells(rows: Sequence[Row], suite: str, key: str) -> tuple[list[Cell], set[str]]:
     """The cells of one column, and which tests were made."""
-    known, found = fact(key), [row.values(suite, key) for row in rows]
-    means = [mean(values) if values else None for values in found]
-    texts = ["–" if m is None else _shown(key, m.value, m.error) for m in means]
-    have = [i for i, m in enumerate(means) if m is not None]
-    best: int | None = None
-    tied: set[int] = set()
-    used: set[str] = set()
-    if known.better is not None and len(have) > 1:
-        sign = 1 if known.better == "lower" else -1
-        best = min(have, key=lambda i: sign * means[i].value)  # type: ignore[union-attr]
-        others = [i for i in have if i != best]
-        evidence = [_difference(rows[best], rows[i], suite, key) for i in others]
-        tested = [(i, e) for i, e in zip(others, evidence, strict=True) if e is not None]
-        used = {e[1] for _, e in tested}
-        corrected = holm([e[0] for _, e in tested])
-        tied = {i for (i, _), p in zip(tested, corrected, strict=True) if p > LEVEL}
-        same = texts[best]
-        tied |= {i for i in others if texts[i] == same}
-    cells = [
-        Cell(
-            text,
-            None if m is None else m.value,
-            i == best,
-            i in tied,
-            None if m is None or math.isnan(m.error) else m.error,
-        )
-        for i, (text, m) in enumerate(zip(texts, means, strict=True))
-    ]
-    return cells, used
+    better, cells = fact(key).better, [_cell(key, row.values(suite, key)) for row in rows]
+    values = {i: cell.value for i, cell in enumerate(cells) if cell.value is not None}
+    if better is None or len(values) < 2:
+        return cells, set()
+    best = (min if better == "lower" else max)(values, key=values.__getitem__)
+    others = [i for i in values if i != best]
+    evidence = [_difference(rows[best], rows[i], suite, key) for i in others]
+    tested = [(i, e) for i, e in zip(others, evidence, strict=True) if e is not None]
+    corrected = holm([e[0] for _, e in tested])
+    tied = {i for (i, _), p in zip(tested, corrected, strict=True) if p > LEVEL}
+    tied |= {i for i in others if cells[i].text == cells[best].text}
+    marked = [replace(cell, best=i == best, tied=i in tied) for i, cell in enumerate(cells)]
+    return marked, {e[1] for _, e in tested}
+
+
+def _cell(key: str, values: Sequence[float]) -> Cell:
+    if not values:
+        return Cell("–")
+    m = mean(values)
+    return Cell(_shown(key, m.value, m.error), m.value, error=None if math.isnan(m.error) else m.error)
 
 
 def _difference(a: Row, b: Row, suite: str, key: str) -> tuple[float, str] | None:
@@ -211,15 +203,12 @@ def with_corruption_errors(rows: Sequence[Row]) -> list[Row]:
         outcome = run.outcomes.get("corruption")
         if outcome is None:
             return run
-        own = torch.from_numpy(1 - outcome.arrays["accuracy"])
-        other = torch.from_numpy(errors)
-        numbers = {
-            "mce_corruption": float(mean_corruption_error(own, other)),
-            "rmce_corruption": float(
-                relative_mean_corruption_error(own, float(outcome.arrays["clean_error"]), other, clean)
-            ),
-        }
-        changed = Outcome({**outcome.metrics, **numbers}, outcome.arrays)
+        own, other = (torch.from_numpy(array) for array in (1 - outcome.arrays["accuracy"], errors))
+        mce = float(mean_corruption_error(own, other))
+        own_clean = float(outcome.arrays["clean_error"])
+        rmce = float(relative_mean_corruption_error(own, own_clean, other, clean))
+        numbers = {**outcome.metrics, "mce_corruption": mce, "rmce_corruption": rmce}
+        changed = Outcome(numbers, outcome.arrays)
         return replace(run, outcomes={**run.outcomes, "corruption": changed})
 
     return [replace(row, runs=[extended(run) for run in row.runs]) for row in rows]

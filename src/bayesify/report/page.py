@@ -80,9 +80,8 @@ class Page:
 
     def html(self) -> str:
         """The page as text."""
-        css, script = (
-            (files("bayesify.report") / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
-        )
+        beside = files("bayesify.report")
+        css, script = ((beside / f"page.{end}").read_text(encoding="utf-8") for end in ("css", "js"))
         links = "".join(f'<a href="#{s.anchor}">{_text(s.title)}</a>' for s in self.sections)
         body = "\n".join(self._section(section) for section in self.sections)
         policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
@@ -139,9 +138,8 @@ class Page:
         for picture in gallery.pictures:
             drawn = svg(picture.figure, f"f{next(self._numbers)}", picture.caption)
             strip = ' class="strip"' if picture.wide else ""
-            figures.append(
-                f"<figure><div{strip}>{drawn}</div><figcaption>{_text(picture.caption)}</figcaption></figure>"
-            )
+            caption = f"<figcaption>{_text(picture.caption)}</figcaption>"
+            figures.append(f"<figure><div{strip}>{drawn}</div>{caption}</figure>")
         size = "" if gallery.size == "normal" else f" {gallery.size}"
         if not size and len(figures) % 3 == 0:
             size = " thirds"

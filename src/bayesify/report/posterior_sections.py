@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bayesify.report.comparison import Row, comparison
+from bayesify.report.comparison import Row, comparison, metrics_of
 from bayesify.report.figures import posterior
 from bayesify.report.page import Folded, Gallery, Part, Picture, Section
 from bayesify.report.sections import having
@@ -22,12 +22,13 @@ def kl_section(rows: Sequence[Row]) -> Section | None:
     have = having(rows, "kl", "tensor")
     if not have:
         return None
+    keys = ["kl_value", "num_weights", *(key for key in metrics_of(have, "kl") if "/" in key)]
     parts: list[Part] = [
         "The distance of the posterior from the prior, as several estimators see it with M draws of the weights. The "
         "error falls as 1/√M, down to the rounding of the sum; “repar” and “stream” begin lower, as they take the "
         "entropy of the posterior exactly. The graph of the plain estimator “direct” grows with M, theirs does not, "
         "and “repar” needs no more time either where its statistics can be drawn at once.",
-        comparison(rows, "kl", _kl_keys(have), "Estimators of the KL with 100 draws"),
+        comparison(rows, "kl", keys, "Estimators of the KL with 100 draws"),
     ]
     for number, row in enumerate(have):
         gallery = _kl_gallery(row)
@@ -35,35 +36,21 @@ def kl_section(rows: Sequence[Row]) -> Section | None:
     return Section("KL estimators", parts)
 
 
-def _kl_keys(rows: Sequence[Row]) -> list[str]:
-    keys = dict.fromkeys(key for row in rows for key in row.first.outcomes["kl"].metrics)
-    return ["kl_value", "num_weights", *(key for key in keys if "/" in key)]
-
-
 def _kl_gallery(row: Row) -> Gallery:
     a = row.first.outcomes["kl"].arrays
     names = [key.removesuffix("_draws") for key in a if key.endswith("_draws")]
-    curves = {
-        what: [(name, a[f"{name}_draws"], a[f"{name}_{what}"]) for name in names]
-        for what in ("error", "stored", "seconds")
-    }
-    tensor, against = f"{row.pictured}, weights {a['tensor']}", "the exact KL"
-    if a["reference"] != "exact":
-        against = "an estimate from 10,000 draws"
-    milliseconds = [(name, x, 1000 * y) for name, x, y in curves["seconds"]]
-    return Gallery(
-        [
-            Picture(posterior.kl_error(curves["error"]), f"{tensor}: mean distance from {against}."),
-            Picture(
-                posterior.cost_against_draws(curves["stored"], "numbers kept for the gradient"),
-                f"{tensor}: memory.",
-            ),
-            Picture(
-                posterior.cost_against_draws(milliseconds, "time (ms)"),
-                f"{tensor}: time of one estimate with its gradient.",
-            ),
-        ]
+    error, stored, milliseconds = (
+        [(name, a[f"{name}_draws"], unit * a[f"{name}_{what}"]) for name in names]
+        for what, unit in (("error", 1), ("stored", 1), ("seconds", 1000))
     )
+    against = "the exact KL" if a["reference"] == "exact" else "an estimate from 10,000 draws"
+    pictures = {
+        f"mean distance from {against}": posterior.kl_error(error),
+        "memory": posterior.cost_against_draws(stored, "numbers kept for the gradient"),
+        "time of one estimate with its gradient": posterior.cost_against_draws(milliseconds, "time (ms)"),
+    }
+    tensor = f"{row.pictured}, weights {a['tensor']}"
+    return Gallery([Picture(figure, f"{tensor}: {words}.") for words, figure in pictures.items()])
 
 
 def variance_section(rows: Sequence[Row]) -> Section | None:
@@ -96,15 +83,13 @@ def variance_section(rows: Sequence[Row]) -> Section | None:
 def _kappa_pictures(row: Row) -> list[Picture]:
     a = row.first.outcomes["variance"].arrays
     counts = {key.removeprefix("kappa_"): value for key, value in a.items() if key.startswith("kappa_")}
-    largest = sorted(counts, key=lambda name: -int(counts[name].sum()))[:MOST_TENSORS]
-    return [
-        Picture(
-            posterior.kappa_histogram(counts[name], a["edges"], float(a["threshold"]), name),
-            f"{row.pictured}: κ of the {int(counts[name].sum()):,} weights {name}.",
-        )
-        for name in counts
-        if name in largest
-    ]
+    sizes = {name: int(count.sum()) for name, count in counts.items()}
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:MOST_TENSORS]
+    pictures = []
+    for name in (name for name in counts if name in largest):
+        figure = posterior.kappa_histogram(counts[name], a["edges"], float(a["threshold"]), name)
+        pictures.append(Picture(figure, f"{row.pictured}: κ of the {sizes[name]:,} weights {name}."))
+    return pictures
 
 
 def chain_section(rows: Sequence[Row]) -> Section | None:
@@ -141,14 +126,12 @@ def _sampler_pictures(row: Row) -> list[Picture]:
     pictures = []
     if found:
         figure = posterior.sampler_diagnostics(a["step"], found, {"kinetic temperature": 1.0})
-        pictures.append(
-            Picture(figure, f"{row.pictured}: the sampler over its steps; dashed, what it should be.")
-        )
+        words = "the sampler over its steps; dashed, what it should be"
+        pictures.append(Picture(figure, f"{row.pictured}: {words}."))
     if "lag" in a:
         figure = posterior.autocorrelation(a["lag"], a["autocorrelation"], "steps apart")
-        pictures.append(
-            Picture(figure, f"{row.pictured}: how long the training loss remembers where it was.")
-        )
+        words = "how long the training loss remembers where it was"
+        pictures.append(Picture(figure, f"{row.pictured}: {words}."))
     return pictures
 
 
@@ -159,6 +142,5 @@ def _chain_pictures(row: Row) -> list[Picture]:
         return []
     number = np.arange(1, loss.shape[1] + 1)
     series = [(f"chain {i + 1}", number, values) for i, values in enumerate(loss)]
-    return [
-        Picture(posterior.draw_losses(series), f"{row.pictured}: loss of each stored draw on test examples.")
-    ]
+    figure = posterior.draw_losses(series)
+    return [Picture(figure, f"{row.pictured}: loss of each stored draw on test examples.")]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bayesify.evaluation.evaluate import SCORES
-from bayesify.report.comparison import Row, comparison, reference
+from bayesify.report.comparison import Row, comparison, metrics_of, reference
 from bayesify.report.figures import calibration as calibrated
 from bayesify.report.figures import examples, shift
 from bayesify.report.page import Folded, Gallery, Part, Picture, Section
@@ -46,34 +46,24 @@ def calibration_section(rows: Sequence[Row]) -> Section | None:
     for row in have:
         a, ece = row.first.outcomes["calibration"].arrays, row.first.metric("calibration", "ece")
         assert ece is not None
-        diagram = calibrated.reliability(
-            a["bin_size"], a["bin_confidence"], a["bin_accuracy"], row.pictured, ece
-        )
-        diagrams.append(
-            Picture(diagram, f"{row.pictured}: blue, right answers; red, too sure; green, too unsure.")
-        )
+        bins = [a[f"bin_{key}"] for key in ("size", "confidence", "accuracy")]
+        words = f"{row.pictured}: blue, right answers; red, too sure; green, too unsure."
+        diagrams.append(Picture(calibrated.reliability(*bins, row.pictured, ece), words))
     keys = ("nll", "tempered/nll", "ece", "tempered/ece", "mce", "adaptive_ece", "classwise_ece", "ece_20bins",
             "mce_20bins", "ece_8bins", "temperature")  # fmt: skip
-    curves = [
-        Picture(
-            calibrated.risk_coverage(series(rows, "calibration", "coverage", "risk")),
-            "Selective prediction: the share of wrong answers when only the most confident share is answered.",
-        )
-    ]
+    figure = calibrated.risk_coverage(series(rows, "calibration", "coverage", "risk"))
+    words = "Selective prediction: the share of wrong answers when only the most confident share is answered."
+    curves = [Picture(figure, words)]
     for what in ("accuracy", "size"):
         figure = calibrated.confidence_sets(series(rows, "calibration", "set_threshold", f"set_{what}"), what)
         words = "right answers among the" if what == "accuracy" else "how many are the"
         curves.append(Picture(figure, f"Confidence sets: {words} examples on which so many draws agree."))
-    return Section(
-        "Calibration",
-        [
-            "When a model says 80 %, it should be right in 80 % of cases. A temperature above 1, fitted on the "
-            "validation part, says that the raw model was too sure; the columns “tempered” are after that correction.",
-            Gallery(diagrams, "small"),
-            comparison(rows, "calibration", keys, "Calibration, raw and after temperature scaling"),
-            Gallery(curves),
-        ],
+    text = (
+        "When a model says 80 %, it should be right in 80 % of cases. A temperature above 1, fitted on the "
+        "validation part, says that the raw model was too sure; the columns “tempered” are after that correction."
     )
+    table = comparison(rows, "calibration", keys, "Calibration, raw and after temperature scaling")
+    return Section("Calibration", [text, Gallery(diagrams, "small"), table, Gallery(curves)])
 
 
 def regression_section(rows: Sequence[Row]) -> Section | None:
@@ -81,12 +71,9 @@ def regression_section(rows: Sequence[Row]) -> Section | None:
     have = having(rows, "calibration", "level")
     if not have:
         return None
-    pictures = [
-        Picture(
-            calibrated.calibration_curve(series(rows, "calibration", "level", "share")),
-            "The share of targets below the predicted quantile of each level; the diagonal is right.",
-        )
-    ]
+    curve = calibrated.calibration_curve(series(rows, "calibration", "level", "share"))
+    words = "The share of targets below the predicted quantile of each level; the diagonal is right."
+    pictures = [Picture(curve, words)]
     for row in having(have, "calibration", "input"):
         a = row.first.outcomes["calibration"].arrays
         figure = calibrated.band(a["input"], a["mean"], a["std"], a["target"], row.pictured)
@@ -99,7 +86,7 @@ def ood_section(rows: Sequence[Row]) -> Section | None:
     have = having(rows, "ood", "inside")
     if not have:
         return None
-    keys = list(dict.fromkeys(key for row in have for key in row.first.outcomes["ood"].metrics))
+    keys = metrics_of(have, "ood")
     main = [key for key in keys if not key.endswith(tuple(f"_{score}" for score in SCORES))]
     rest = [key for key in keys if key not in main and "auroc" in key]
     pictures = []
@@ -108,16 +95,13 @@ def ood_section(rows: Sequence[Row]) -> Section | None:
         outside = {key.removeprefix("outside_"): v for key, v in a.items() if key.startswith("outside_")}
         figure = shift.entropy_histograms(a["edges"], a["inside"], outside, row.pictured)
         pictures.append(Picture(figure, f"{row.pictured}: uncertainty about test inputs and about others."))
-    return Section(
-        "Out of distribution",
-        [
-            "A trustworthy model is unsure about inputs of a kind it was not trained on. AUROC is the chance that "
-            "such an input gets the higher uncertainty; 50 % is guessing. The other inputs are the positive class.",
-            comparison(rows, "ood", main, "Out of distribution, by the entropy of the prediction"),
-            Gallery(pictures, "small"),
-            Folded("Other scores", [comparison(rows, "ood", rest, "AUROC by other scores")]),
-        ],
+    text = (
+        "A trustworthy model is unsure about inputs of a kind it was not trained on. AUROC is the chance that "
+        "such an input gets the higher uncertainty; 50 % is guessing. The other inputs are the positive class."
     )
+    table = comparison(rows, "ood", main, "Out of distribution, by the entropy of the prediction")
+    others = Folded("Other scores", [comparison(rows, "ood", rest, "AUROC by other scores")])
+    return Section("Out of distribution", [text, table, Gallery(pictures, "small"), others])
 
 
 def corruption_section(rows: Sequence[Row]) -> Section | None:
@@ -139,24 +123,19 @@ def corruption_section(rows: Sequence[Row]) -> Section | None:
         y = "accuracy" if key == "accuracy" else "ECE"
         caption = f"{y[0].upper()}{y[1:]}, mean over 15 corruptions, against severity."
         pictures.append(Picture(shift.severity(found, y), caption))
-    maps = [
-        Picture(
-            shift.corruption_map(row.first.outcomes["corruption"].arrays["accuracy"], COMMON, row.pictured),
-            f"{row.pictured}: accuracy in % for each corruption.",
-        )
-        for row in have
-    ]
+    maps = []
+    for row in have:
+        accuracy = row.first.outcomes["corruption"].arrays["accuracy"]
+        figure = shift.corruption_map(accuracy, COMMON, row.pictured)
+        maps.append(Picture(figure, f"{row.pictured}: accuracy in % for each corruption."))
     keys = ("corrupted/accuracy", "corrupted/nll", "corrupted/ece", "mce_corruption", "rmce_corruption")
-    return Section(
-        "Corruptions",
-        [
-            f"Noise, blur, weather and compression, as in CIFAR-10-C and ImageNet-C. mCE and rmCE are relative to "
-            f"“{reference(have).label}”: below 100 % is better than it.",
-            comparison(rows, "corruption", keys, "Mean over 15 corruptions and 5 severities"),
-            Gallery(pictures),
-            Folded("Every corruption", [Gallery(maps, "small")]),
-        ],
+    text = (
+        f"Noise, blur, weather and compression, as in CIFAR-10-C and ImageNet-C. mCE and rmCE are relative to "
+        f"“{reference(have).label}”: below 100 % is better than it."
     )
+    table = comparison(rows, "corruption", keys, "Mean over 15 corruptions and 5 severities")
+    every = Folded("Every corruption", [Gallery(maps, "small")])
+    return Section("Corruptions", [text, table, Gallery(pictures), every])
 
 
 def shift_section(rows: Sequence[Row]) -> Section | None:
@@ -208,17 +187,15 @@ def saliency_section(rows: Sequence[Row]) -> Section | None:
         a = row.first.outcomes["saliency"].arrays
         labels = [str(c) if row.class_names is None else row.class_names[c] for c in a["labels"]]
         figure = examples.saliency_maps(a["images"], a["maps"], labels)
-        strips.append(
-            Folded(row.label, [Gallery([Picture(figure, "Predicted class and its saliency.", True)], "wide")])
-        )
+        picture = Picture(figure, "Predicted class and its saliency.", wide=True)
+        strips.append(Folded(row.label, [Gallery([picture], "wide")]))
     keys = ("infidelity", "sensitivity", "num_data")
     text = (
         "Infidelity: how badly the map predicts what a change of the input does. Sensitivity: how much the map moves "
         "when the input hardly does. Smaller is better for both."
     )
-    return Section(
-        "Saliency", [text, comparison(rows, "saliency", keys, "Quality of saliency maps"), *strips]
-    )
+    table = comparison(rows, "saliency", keys, "Quality of saliency maps")
+    return Section("Saliency", [text, table, *strips])
 
 
 def compression_section(rows: Sequence[Row]) -> Section | None:
@@ -258,7 +235,6 @@ def examples_section(rows: Sequence[Row]) -> Section | None:
 
 def suite_section(suite: str, rows: Sequence[Row]) -> Section | None:
     """The numbers of a suite without a chapter of its own."""
-    have = [row for row in rows if suite in row.first.outcomes]
-    keys = list(dict.fromkeys(key for row in have for key in row.first.outcomes[suite].metrics))
+    keys = metrics_of(rows, suite)
     title = suite.replace("_", " ").capitalize()
     return Section(title, [comparison(rows, suite, keys, title)]) if keys else None

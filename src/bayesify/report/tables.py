@@ -47,18 +47,14 @@ class Table:
 
     def csv(self) -> str:
         """Plain numbers under the columns' keys; beside means over seeds their standard errors, as KEY_error."""
+        columns: list[list[object]] = []
+        for i, column in enumerate(self.columns):
+            cells = [row[i] for row in self.rows]
+            columns.append([column.key, *(cell.text if cell.value is None else cell.value for cell in cells)])
+            if any(cell.error is not None for cell in cells):
+                columns.append([f"{column.key}_error", *(cell.error for cell in cells)])  # None stays empty
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        averaged = [any(row[i].error is not None for row in self.rows) for i in range(len(self.columns))]
-        columns = list(zip(self.columns, averaged, strict=True))
-        writer.writerow([key for c, a in columns for key in ([c.key, f"{c.key}_error"] if a else [c.key])])
-        for row in self.rows:
-            line: list[str] = []
-            for cell, with_error in zip(row, averaged, strict=True):
-                line.append(cell.text if cell.value is None else repr(cell.value))
-                if with_error:
-                    line.append("" if cell.error is None else repr(cell.error))
-            writer.writerow(line)
+        csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
         return text.getvalue()
 
     def latex(self) -> str:
@@ -96,12 +92,8 @@ class Table:
 
         made = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         for number, column in enumerate(self.columns):
-            made.add_column(
-                _arrow(column),
-                justify="left" if number == 0 else "right",
-                no_wrap=number == 0,
-                overflow="fold",
-            )
+            side = "right" if number else "left"
+            made.add_column(_arrow(column), justify=side, no_wrap=number == 0, overflow="fold")
         for row in self.rows:
             made.add_row(*(Text(_marked(cell, ""), style="bold" if cell.best else "") for cell in row))
         notes = [Text(note, style="dim") for note in self.notes]
