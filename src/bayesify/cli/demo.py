@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from bayesify.cli.flags import NumDraws
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -49,7 +51,7 @@ COLUMNS = {
 
 def demo(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the 1,150 training images.")] = 60,
-    num_draws: Annotated[int, typer.Option(min=1, help="Draws averaged in each prediction.")] = 30,
+    num_draws: NumDraws = 30,
     seed: Annotated[int, typer.Option(help="Seed of the weights, the order of the data and the draws.")] = 0,
     page: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("bayesify-demo.html"),
 ) -> None:

@@ -20,6 +20,7 @@ def show(tables: Tables, folder: Path, resume: bool) -> None:
     steps = -(-len(prepared.train) // o.accumulate)
     state = "goes on" if going_on else "holds a run already" if holds_a_run(folder) else "new"
     val = 0 if ds.val is None else len(ds.val)
+    epochs, apart = counted(o.epochs, "epoch"), "trained apart, each by its share of the processes"
     rows = [
         ("method", options_line(s.method)),
         ("network", options_line(s.net)),
@@ -27,15 +28,8 @@ def show(tables: Tables, folder: Path, resume: bool) -> None:
         ("likelihood", options_line(s.likelihood)),
         ("parameters", f"{counts.num_parameters:,} in the network, {counts.num_random:,} of them random"),
         ("in all", f"{counts.num_total:,} parameters (+{counts.overhead:.2f} %)"),
-        (
-            "steps",
-            f"{steps:,} per epoch, {steps * o.epochs:,} in {counted(o.epochs, 'epoch')} of batch size {o.batch_size}",
-        ),
-        *(
-            [("members", "trained apart, each by its share of the processes")]
-            if o.members_in_parallel
-            else []
-        ),
+        ("steps", f"{steps:,} per epoch, {steps * o.epochs:,} in {epochs} of batch size {o.batch_size}"),
+        *([("members", apart)] if o.members_in_parallel else []),
         ("memory", memory_line(prepared)),
         ("device", prepared.config["device"]),
         ("folder", f"{folder} ({state})"),

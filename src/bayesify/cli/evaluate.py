@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bayesify.cli.flags import Best, Device, NumDraws, RunFolder
+
 if TYPE_CHECKING:
     from bayesify.cli.run import Run
     from bayesify.studies.suites import Outcome
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `bayesify train` wrote.")],
+    run: RunFolder,
     suite: Annotated[
         str | None,
         typer.Option(
@@ -39,16 +41,13 @@ def evaluate(
         typer.Option("--set", metavar="data.OPTION=VALUE", help="An option of the data set."),
     ] = None,
     split: Annotated[str, typer.Option(help="Part of the data: test, val or train.")] = "test",
-    num_draws: Annotated[int, typer.Option(min=1, help="Draws averaged in each prediction.")] = 20,
+    num_draws: NumDraws = 20,
     num_bins: Annotated[int, typer.Option(min=1, help="Bins of confidence in ece and mce.")] = 15,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Examples at a time.", show_default="as in training")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    best: Annotated[
-        bool,
-        typer.Option("--best/--last", help="The model of the best validation, or of the last epoch."),
-    ] = False,
+    device: Device = "auto",
+    best: Best = False,
     predictions: Annotated[
         Path | None, typer.Option(help="Write every prediction to this file, .npz or .csv.")
     ] = None,
@@ -82,18 +81,8 @@ def evaluate(
             raise ValueError(
                 "--suite takes the run's own test part: leave out --data, --split and --predictions"
             )
-        outcomes = run_suites_of(
-            trained,
-            names_of(suite),
-            weights,
-            num_draws,
-            num_bins,
-            batch_size,
-            device,
-            ood or [],
-            root,
-            options,
-        )
+        how = (weights, num_draws, num_bins, batch_size, device, root)
+        outcomes = run_suites_of(trained, names_of(suite), ood or [], *how, options)
         _show(run, outcomes, num_draws, json, csv)
         return
     if ood:
@@ -112,9 +101,8 @@ def evaluate(
 
         seen: Any = OriginalUnits(model, trained.normalisation)
         batches = OriginalTargets(loader, trained.normalisation)
-        count = write_predictions(
-            seen, batches, predictions, num_draws, Generator(torch_device).manual_seed(0)
-        )
+        generator = Generator(torch_device).manual_seed(0)
+        count = write_predictions(seen, batches, predictions, num_draws, generator)
         note(f"{count:,} predictions in {predictions}")
     if json is not None:
         write_json(json, {**facts, "metrics": metrics})
@@ -127,9 +115,9 @@ def names_of(text: str) -> list[str]:
     from bayesify.names import lookup
     from bayesify.studies.suites import SUITES
 
-    names = (
-        list(SUITES) if text.strip() == "all" else [part.strip() for part in text.split(",") if part.strip()]
-    )
+    if text.strip() == "all":
+        return list(SUITES)
+    names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
         lookup(SUITES, name, "--suite")
     return names
@@ -138,12 +126,12 @@ def names_of(text: str) -> list[str]:
 def run_suites_of(
     run: "Run",
     names: Sequence[str],
+    ood: Sequence[str] = (),
     weights: str = "last",
     num_draws: int = 20,
     num_bins: int = 15,
     batch_size: int | None = None,
     device: str = "auto",
-    ood: Sequence[str] = (),
     root: str | None = None,
     options: dict[str, dict[str, Any]] | None = None,
 ) -> dict[str, "Outcome"]:
@@ -156,22 +144,11 @@ def run_suites_of(
     torch_device = choose_device(device)
     ds = run.data(None, root, **(options or {}).get("data", {}))
     others = {name: _others(run, name, root) for name in ood}
-    subject = Subject(
-        OriginalUnits(run.model(weights, torch_device), run.normalisation),
-        ds.test,
-        run.normalisation,
-        ds.val,
-        others,
-        num_draws,
-        num_bins,
-        run.config["train"]["batch_size"] if batch_size is None else batch_size,
-    )
-    outcomes = run_suites(
-        subject,
-        names,
-        lambda name: note(f"suite {name} …"),
-        lambda reason: note(f"left out: {reason}", "yellow"),
-    )
+    model = OriginalUnits(run.model(weights, torch_device), run.normalisation)
+    size = run.config["train"]["batch_size"] if batch_size is None else batch_size
+    subject = Subject(model, ds.test, run.normalisation, ds.val, others, num_draws, num_bins, size)
+    begun, left_out = lambda name: note(f"suite {name} …"), lambda why: note(f"left out: {why}", "yellow")
+    outcomes = run_suites(subject, names, begun, left_out)
     facts = {"weights": weights, "num_draws": num_draws, "num_bins": num_bins}
     write_evaluation(run.folder, facts, outcomes)
     return outcomes

@@ -1,8 +1,9 @@
 """Flags of a command from the options of a table: name, type, range, help and default are declared there."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, TypeVar, Union
 
@@ -11,6 +12,14 @@ import typer
 from bayesify.engine.schema import Option, OptionTable, kinds_of
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+# what several commands ask for
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `bayesify train` wrote.")]
+NumDraws = Annotated[int, typer.Option(min=1, help="Draws averaged in each prediction.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
+Best = Annotated[
+    bool, typer.Option("--best/--last", help="The model of the best validation, or of the last epoch.")
+]
 
 
 def with_flags(table: type[OptionTable]) -> Callable[[F], F]:
@@ -39,7 +48,7 @@ def _parameter(each: Option) -> inspect.Parameter:
         show_default=each.by_default if absent else True,
         metavar=f"<{kind.__name__}> [{each.bounds}]" if each.bounds else None,
         callback=_checking(each),
-        autocompletion=None if each.choices is None else _completing(each.choices),
+        autocompletion=None if each.choices is None else completing(lambda: each.choices or ()),
     )
     default = None if absent else each.default if kind is not str else str(each.default)
     annotation = Annotated[kind | None if absent else kind, made]  # type: ignore[valid-type]
@@ -65,5 +74,6 @@ def _checking(each: Option) -> Callable[[Any], Any]:
     return check
 
 
-def _completing(names: Any) -> Callable[[str], list[str]]:
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Shell completion: those of `names()` that begin with what was typed."""
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]

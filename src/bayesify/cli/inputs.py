@@ -80,18 +80,10 @@ def _read_array(path: Path) -> Tensor:
 
 def _as_batch(array: Tensor, shape: tuple[int, ...]) -> Tensor:
     """(N, *shape) from one example or a batch; a single channel may be left out, or stand last."""
-    if tuple(array.shape) == shape:
-        return array[None]
-    if tuple(array.shape[1:]) == shape:
-        return array
-    grey = shape[1:] if len(shape) > 1 and shape[0] == 1 else None
-    if grey and tuple(array.shape) == grey:
-        return array[None, None]
-    if grey and tuple(array.shape[1:]) == grey:
-        return array[:, None]
+    grey = shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
     last = (*shape[1:], shape[0])
-    if tuple(array.shape) == last:
-        return array.movedim(-1, 0)[None]
-    if tuple(array.shape[1:]) == last:
-        return array.movedim(-1, 1)
+    for wanted in (shape, grey, last):
+        for batch in (array[None], array):
+            if tuple(batch.shape[1:]) == wanted:
+                return batch.movedim(-1, 1) if wanted is last else batch.reshape(len(batch), *shape)
     raise ValueError(f"has shape {tuple(array.shape)}: the network takes {shape}, or a batch (N, …) of it")

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bayesify.cli.flags import Best, Device, NumDraws, RunFolder
+
 if TYPE_CHECKING:
     import bayesify as bf
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `bayesify train` wrote.")],
+    run: RunFolder,
     files: Annotated[
         list[Path],
         typer.Argument(
@@ -20,13 +22,10 @@ def predict(
             "to the network's input.",
         ),
     ],
-    num_draws: Annotated[int, typer.Option(min=1, help="Draws averaged in each prediction.")] = 20,
+    num_draws: NumDraws = 20,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples at a time.")] = 128,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    best: Annotated[
-        bool,
-        typer.Option("--best/--last", help="The model of the best validation, or of the last epoch."),
-    ] = False,
+    device: Device = "auto",
+    best: Best = False,
     json: Annotated[Path | None, typer.Option(help="Write everything, with probabilities, here.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the printed columns here.")] = None,
 ) -> None:
@@ -90,42 +89,26 @@ def _rows(prediction: "bf.Predictive", class_names: list[str] | None) -> Iterato
     p = prediction.to("cpu")
     for i in range(len(p)):
         if class_names is not None:
-            yield (
-                i,
-                {
-                    "label": class_names[int(p.label[i])],
-                    "confidence": float(p.confidence[i]),
-                    "entropy": float(p.entropy[i]),
-                    "epistemic": float(p.epistemic[i]),
-                    "probs": p.probs[i].reshape(-1).tolist(),
-                },
-            )
+            numbers = {key: float(getattr(p, key)[i]) for key in ("confidence", "entropy", "epistemic")}
+            label, probs = class_names[int(p.label[i])], p.probs[i].reshape(-1).tolist()
+            yield i, {"label": label, **numbers, "probs": probs}
             continue
         parts = (p.mean[i], p.std[i], p.aleatoric[i].sqrt(), p.epistemic[i].sqrt())
-        targets = list(zip(*(part.reshape(-1).tolist() for part in parts), strict=True))
-        for t, numbers in enumerate(targets):
-            which = {"target": t} if len(targets) > 1 else {}
-            yield (
-                i,
-                {**which, **dict(zip(("mean", "std", "noise_std", "epistemic_std"), numbers, strict=True))},
-            )
+        columns = zip(("mean", "std", "noise_std", "epistemic_std"), parts, strict=True)
+        lists = {key: part.reshape(-1).tolist() for key, part in columns}
+        for t in range(len(lists["mean"])):
+            which = {"target": t} if len(lists["mean"]) > 1 else {}
+            yield i, {**which, **{key: values[t] for key, values in lists.items()}}
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     """A row as a person reads it."""
-    where = {"file": row["file"], "index": str(row["index"])}
+    where: dict[str, str] = {key: str(row[key]) for key in ("file", "index", "label", "target") if key in row}
     if "label" in row:
-        return {
-            **where,
-            "label": row["label"],
-            "confidence": f"{100 * row['confidence']:.1f} %",
-            "entropy": f"{row['entropy']:.3f}",
-            "epistemic": f"{row['epistemic']:.3f}",
-        }
-    target = {"target": str(row["target"])} if "target" in row else {}
+        nats = {key: f"{row[key]:.3f}" for key in ("entropy", "epistemic")}
+        return {**where, "confidence": f"{100 * row['confidence']:.1f} %", **nats}
     return {
         **where,
-        **target,
         "mean ± std": f"{row['mean']:.4g} ± {row['std']:.2g}",
         "noise std": f"{row['noise_std']:.2g}",
         "epistemic std": f"{row['epistemic_std']:.2g}",

@@ -1,5 +1,6 @@
 """`bayesify report`: runs side by side as tables and one HTML page."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,11 +37,9 @@ def report(
     names = {tuple(e.facts.get("class_names") or ()) for e in found}
     classes = next(iter(names)) if len(names) == 1 else ()
     data = sorted({str(e.facts.get("data")) for e in found})
-    made = Report(
-        [_without(e, "class_names") for e in found],
-        title if title is not None else f"{', '.join(data)}: {len(found)} runs",
-        classes if classes else None,
-    )
+    shown = [replace(e, facts={k: v for k, v in e.facts.items() if k != "class_names"}) for e in found]
+    heading = f"{', '.join(data)}: {len(found)} runs" if title is None else title
+    made = Report(shown, heading, classes if classes else None)
     table = made.overview()
     output().print(table.terminal())
     for path, text in ((markdown, table.markdown), (csv, table.csv), (latex, table.latex)):
@@ -52,8 +51,6 @@ def report(
 
 def evaluation_of(folder: Path, device: str) -> "Evaluation":
     """What is stored about a run, with its facts; evaluated first where nothing is stored."""
-    from dataclasses import replace
-
     from bayesify.cli.evaluate import run_suites_of
     from bayesify.cli.recording import recorded
     from bayesify.cli.run import Run
@@ -85,9 +82,3 @@ def evaluation_of(folder: Path, device: str) -> "Evaluation":
     }
     outcomes = {**stored.outcomes, **recorded(folder)}
     return replace(stored, label=folder.name, method=config["method"]["name"], facts=facts, outcomes=outcomes)
-
-
-def _without(evaluation: "Evaluation", key: str) -> "Evaluation":
-    from dataclasses import replace
-
-    return replace(evaluation, facts={k: v for k, v in evaluation.facts.items() if k != key})

@@ -1,11 +1,13 @@
 """`bayesify show`: what there is to choose from, and what a run folder holds."""
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from bayesify.cli.flags import completing
 
 #: word -> where its registry lives
 REGISTRIES = {
@@ -23,21 +25,12 @@ REGISTRIES = {
 }
 
 
-def completing(what: str) -> Callable[[str], list[str]]:
-    """Shell completion: the names of a registry that begin with what was typed."""
-
-    def names(incomplete: str) -> list[str]:
-        return [name for name in registry(what) if name.startswith(incomplete)]
-
-    return names
-
-
 def show(
     what: Annotated[
         str,
         typer.Argument(
             metavar="WHAT",
-            autocompletion=lambda incomplete: [word for word in REGISTRIES if word.startswith(incomplete)],
+            autocompletion=completing(lambda: REGISTRIES),
             help=f"One of {', '.join(REGISTRIES)}; or the folder of a run.",
         ),
     ],

@@ -1,87 +1,66 @@
 """`bayesify train`: train a network by a method on a data set, in a folder of its own."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bayesify.cli.flags import with_flags
+from bayesify.cli.flags import completing, with_flags
 from bayesify.cli.options import TrainTable
-from bayesify.cli.settings import Settings, Tables, from_assignments, from_file, merged
-from bayesify.cli.show import completing
+from bayesify.cli.settings import TABLES, Settings, Tables, from_assignments, from_file, merged
+from bayesify.cli.show import registry
 from bayesify.engine.options import FILES
 
-WHAT = "What to train"
+#: flags under the two headings that are not those of training itself
+what, files = (partial(typer.Option, rich_help_panel=heading) for heading in ("What to train", FILES))
+USUAL = "categorical for classes, normal with a learned std for numbers"
+
+
+def chosen(words: str, noun: str, more: str = "", **options: Any) -> Any:
+    """A flag for the name of an entry of the registry behind `words`."""
+    seen = completing(lambda: registry(words))
+    return what(help=f"{noun}, see `bayesify show {words}`{more}.", autocompletion=seen, **options)
 
 
 @with_flags(TrainTable)
 def train(
     context: typer.Context,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=WHAT,
-            autocompletion=completing("methods"),
-            help="Method, see `bayesify show methods`.",
-        ),
-    ] = None,
+    method: Annotated[str | None, chosen("methods", "Method")] = None,
     net: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=WHAT,
-            autocompletion=completing("nets"),
-            help="Network, see `bayesify show nets`; or your own as package.module:factory, found from the "
-            "current folder; or transformers:TYPE, e.g. transformers:vit.",
+        chosen(
+            "nets",
+            "Network",
+            "; or your own as package.module:factory, found from the current folder; or transformers:TYPE, e.g. "
+            "transformers:vit",
         ),
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=WHAT,
-            autocompletion=completing("data"),
-            help="Data set, see `bayesify show data`.",
-        ),
-    ] = None,
+    data: Annotated[str | None, chosen("data", "Data set")] = None,
     data_root: Annotated[
-        Path | None,
-        typer.Option(
-            rich_help_panel=WHAT,
-            help="Folder that holds the data.",
-            show_default="the variable BAYESIFY_DATA",
-        ),
+        Path | None, what(help="Folder that holds the data.", show_default="the variable BAYESIFY_DATA")
     ] = None,
-    likelihood: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=WHAT,
-            autocompletion=completing("likelihoods"),
-            help="Likelihood, see `bayesify show likelihoods`.",
-            show_default="categorical for classes, normal with a learned std for numbers",
-        ),
-    ] = None,
+    likelihood: Annotated[str | None, chosen("likelihoods", "Likelihood", show_default=USUAL)] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option(
+        what(
             "--set",
             metavar="TABLE.OPTION=VALUE",
-            rich_help_panel=WHAT,
             help="Any option of the method, net, data or likelihood, e.g. method.init_std=0.1, "
             "net.hidden=64,64, method.prior.std=0.3. May be repeated.",
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            rich_help_panel=WHAT,
+        what(
             help="A .toml or .json file with the tables train, method, net, data; flags override it. "
-            "The config.json of another run repeats that run.",
+            "The config.json of another run repeats that run."
         ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(
-            rich_help_panel=FILES,
+        files(
             help="Folder of this run: config.json, metrics.csv, checkpoints/, model.safetensors, "
             "best.safetensors, summary.json.",
             show_default="in runs/, named after what is trained",
@@ -89,17 +68,13 @@ def train(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
+        files(
             "--resume",
-            rich_help_panel=FILES,
             help="Go on with the run in the folder, exactly where it stopped. Everything comes from its "
             "config.json; only --epochs may be raised, and --data-root may have moved.",
         ),
     ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", rich_help_panel=FILES, help="Only say what would run; write nothing."),
-    ] = False,
+    dry_run: Annotated[bool, files("--dry-run", help="Only say what would run; write nothing.")] = False,
     **options: Any,
 ) -> None:
     """Train a network by a method on a data set, in a folder of its own.
@@ -109,11 +84,8 @@ def train(
 
     Example: bayesify train --method mc_vi --net mlp --data digits --epochs 20 --folder runs/first
     """
-    given = {
-        name: value
-        for name, value in context.params.items()
-        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
-    }
+    sources = {name: getattr(context.get_parameter_source(name), "name", "") for name in context.params}
+    given = {name: value for name, value in context.params.items() if sources[name] == "COMMANDLINE"}
     file = {} if config is None else from_file(config)
     tables = merged(file, from_flags(given), from_assignments(set_ or []))
     from bayesify.cli import dry_run as dry
@@ -125,10 +97,7 @@ def train(
 
 def from_flags(given: dict[str, Any]) -> Tables:
     """The flags of the command line as tables."""
-    tables: Tables = {}
-    for flag in ("method", "net", "data", "likelihood"):
-        if flag in given:
-            tables[flag] = {"name": given[flag]}
+    tables: Tables = {key: {"name": given[key]} for key in TABLES if key in given}
     if "data_root" in given:
         tables.setdefault("data", {})["root"] = str(given["data_root"])
     tables["train"] = {name: given[name] for name in TrainTable.options() if name in given}

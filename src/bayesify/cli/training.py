@@ -79,14 +79,8 @@ def prepare(settings: Settings) -> Prepared:
         raise ValueError(
             f"net={net['name']!r} does not fit data={ds.name!r} (inputs {shape}): {describe(error)}"
         ) from error
-    full = replace(
-        settings,
-        train=replace(o, lr=model.method.default_lr(model) if o.lr is None else o.lr),
-        method=method,
-        net=net,
-        data=build.full_data(settings.data),
-        likelihood=likelihood,
-    )
+    trained = replace(o, lr=model.method.default_lr(model) if o.lr is None else o.lr)
+    full = Settings(trained, method, net, build.full_data(settings.data), likelihood)
     augment = ds.augment if o.augment else "none"
     options: dict[str, Any] = {"device": device, "normalise": ds.normalisation}
     train = Loader(ds.train, o.batch_size, shuffle=True, seed=o.seed, augment=augment, **options)
@@ -106,9 +100,8 @@ def _try(model: bf.BayesianModule, x: torch.Tensor, y: torch.Tensor) -> bf.Bayes
 def go_on(folder: Path, given: Tables) -> Settings:
     """The settings of the run in `folder`; only `epochs` may grow, and the data may have moved."""
     config = read_config(folder)
-    stored = Settings.of(
-        {key: config[key] for key in TABLES}
-    ).tables()  # an option newer than the run: its default
+    # an option newer than the run: its default
+    stored = Settings.of({key: config[key] for key in TABLES}).tables()
     given = {key: dict(value) for key, value in given.items()}
     moved = given.get("data", {}).pop("root", None)
     epochs = given.get("train", {}).pop("epochs", None)
@@ -125,10 +118,8 @@ def go_on(folder: Path, given: Tables) -> Settings:
     for package, now in versions().items():
         then = config["versions"].get(package)
         if then != now:
-            note(
-                f"warning: the run began with {package} {then}, this is {now}: it may go on differently",
-                "yellow",
-            )
+            began = f"the run began with {package} {then}, this is {now}"
+            note(f"warning: {began}: it may go on differently", "yellow")
     changed: Tables = {"train": {} if epochs is None else {"epochs": epochs}}
     changed["data"] = {} if moved is None else {"root": moved}
     return Settings.of(merged(stored, changed))
@@ -187,17 +178,12 @@ def _fit(prepared: Prepared, folder: Path, resume: bool) -> bf.History:
         return bf.fit(model, prepared.train, prepared.val, **options)
     method = model.method
     assert isinstance(method, DeepEnsemble)
-    merged = fit_members(
-        lambda: prepared.make(method.method),
-        prepared.train,
-        prepared.val,
-        num_members=method.num_members,
-        **options,
-    )
+    loaders, count = (prepared.train, prepared.val), method.num_members
+    merged = fit_members(lambda: prepared.make(method.method), *loaders, num_members=count, **options)
     if merged is None:  # not the first process: that one has it
         return bf.History()
     history = Run.at(folder).history()
-    history.notes.append(f"{counted(method.num_members, 'member')} trained apart and merged")
+    history.notes.append(f"{counted(count, 'member')} trained apart and merged")
     return history
 
 

@@ -6,14 +6,8 @@ from bayesify.names import lookup
 from bayesify.weights import where
 from bayesify.weights.where import Where
 
-NAMES: dict[str, Where] = {
-    "all": where.all,
-    "norm": where.norm,
-    "input": where.input,
-    "output": where.output,
-    "linear": where.linear,
-    "conv": where.conv,
-}
+_WORDS = ("all", "norm", "input", "output", "linear", "conv")
+NAMES: dict[str, Where] = {name: getattr(where, name) for name in _WORDS}
 
 
 def parse_where(text: str) -> Where:
@@ -37,10 +31,9 @@ def _build(node: ast.expr, text: str) -> Where:
         return lookup(NAMES, node.id, "where")
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
         return ~_build(node.operand, text)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return _build(node.left, text) | _build(node.right, text)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
-        return _build(node.left, text) & _build(node.right, text)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr | ast.BitAnd):
+        left, right = _build(node.left, text), _build(node.right, text)
+        return left | right if isinstance(node.op, ast.BitOr) else left & right
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "matching":
         arguments = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
         if len(arguments) == 1 and not node.keywords:

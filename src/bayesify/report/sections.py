@@ -46,9 +46,10 @@ def calibration_section(rows: Sequence[Row]) -> Section | None:
     for row in have:
         a, ece = row.first.outcomes["calibration"].arrays, row.first.metric("calibration", "ece")
         assert ece is not None
-        bins = [a[f"bin_{key}"] for key in ("size", "confidence", "accuracy")]
-        words = f"{row.pictured}: blue, right answers; red, too sure; green, too unsure."
-        diagrams.append(Picture(calibrated.reliability(*bins, row.pictured, ece), words))
+        size, confidence, accuracy = (a[f"bin_{key}"] for key in ("size", "confidence", "accuracy"))
+        figure = calibrated.reliability(size, confidence, accuracy, row.pictured, ece)
+        words = "blue, right answers; red, too sure; green, too unsure"
+        diagrams.append(Picture(figure, f"{row.pictured}: {words}."))
     keys = ("nll", "tempered/nll", "ece", "tempered/ece", "mce", "adaptive_ece", "classwise_ece", "ece_20bins",
             "mce_20bins", "ece_8bins", "temperature")  # fmt: skip
     figure = calibrated.risk_coverage(series(rows, "calibration", "coverage", "risk"))

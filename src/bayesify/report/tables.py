@@ -92,8 +92,10 @@ class Table:
 
         made = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         for number, column in enumerate(self.columns):
-            side = "right" if number else "left"
-            made.add_column(_arrow(column), justify=side, no_wrap=number == 0, overflow="fold")
+            first = number == 0
+            made.add_column(
+                _arrow(column), justify="left" if first else "right", no_wrap=first, overflow="fold"
+            )
         for row in self.rows:
             made.add_row(*(Text(_marked(cell, ""), style="bold" if cell.best else "") for cell in row))
         notes = [Text(note, style="dim") for note in self.notes]
