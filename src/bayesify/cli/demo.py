@@ -108,7 +108,7 @@ def _run(
     epochs: int,
     num_draws: int,
     seed: int,
-    tick: Callable[[], object],
+    tick: Callable[[], None],
 ) -> "Evaluation":
     """Train by one method and run the suites."""
     import torch
@@ -116,21 +116,17 @@ def _run(
     import bayesify as bf
     from bayesify.data import Loader
     from bayesify.methods import method
+    from bayesify.nets import mlp
     from bayesify.studies.suites import Evaluation, Subject, run_suites
 
     torch.manual_seed(seed)
-    net = torch.nn.Sequential(
-        torch.nn.Flatten(), torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)
-    )
+    net = mlp(10, (1, 8, 8), hidden=(128,))
     options = {"prior": bf.prior("normal", std=0.3)} if compared.method in ("mc_vi", "vdp") else {}
     model = bf.bayesify(net, method(compared.method, **options, **compared.options), num_data=len(ds.train))
     loader = Loader(ds.train, 64, shuffle=True, seed=seed, normalise=ds.normalisation)
     start = time.perf_counter()
-
-    def advance(*_: object) -> None:
-        tick()
-
-    bf.fit(model, loader, epochs=epochs, lr=compared.lr, accelerator="cpu", progress=False, on_epoch=advance)
+    how: dict[str, Any] = {"lr": compared.lr, "accelerator": "cpu", "progress": False}
+    bf.fit(model, loader, epochs=epochs, on_epoch=lambda *_: tick(), **how)
     seconds = time.perf_counter() - start
     subject = Subject(model, ds.test, ds.normalisation, ds.val, others, num_draws, seed=seed, memory=memory)
     outcomes = run_suites(subject, SUITES, lambda _: tick(), left_out=lambda _: None)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 
 from bayesify.engine.options import FILES, HOW, VALIDATION, WHERE, TrainingOptions
 from bayesify.engine.schema import option
-from bayesify.names import lookup
+from bayesify.names import check_choice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class TrainTable(TrainingOptions):
         """From a table of a file; an unknown key names the nearest one."""
         known = cls.options()
         for key in table:
-            lookup(known, key, "option of [train]")
+            check_choice(known, key, "option of [train]")
         return cls(**{key: known[key].read(value) for key, value in table.items()})
 
     def for_fit(self) -> dict[str, Any]:

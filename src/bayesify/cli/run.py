@@ -13,6 +13,7 @@ import bayesify as bf
 from bayesify.cli.build import build_net, full_data, load_data, with_validation
 from bayesify.cli.record import SUMMARY, normalisation_of, read_config
 from bayesify.data import DataSet, Loader, Normalisation, Split
+from bayesify.names import lookup
 
 METRICS = "metrics.csv"
 WEIGHTS = {"last": "model.safetensors", "best": "best.safetensors"}
@@ -118,10 +119,7 @@ def _number(text: str) -> int | float | str:
 
 def split_of(ds: DataSet, name: str) -> Split:
     """The part called "train", "val" or "test"."""
-    parts = {"train": ds.train, "val": ds.val, "test": ds.test}
-    if name not in parts:
-        raise ValueError(f"split={name!r} does not exist; choose from {', '.join(parts)}")
-    part = parts[name]
+    part = lookup({"train": ds.train, "val": ds.val, "test": ds.test}, name, "split")
     if part is None or len(part) == 0:
         raise ValueError(f"data={ds.name!r} has no {name} part here")
     return part

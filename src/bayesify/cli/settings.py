@@ -9,18 +9,12 @@ from typing import Any
 
 from bayesify.cli.options import TrainTable
 from bayesify.cli.where_text import parse_where
-from bayesify.names import lookup
+from bayesify.names import check_choice
 
 Tables = dict[str, dict[str, Any]]
 
-#: the tables of a configuration
-TABLES = {
-    "train": "how to train",
-    "method": "name and options of the method",
-    "net": "name and options of the network",
-    "data": "name, root and options of the data set",
-    "likelihood": "name and options of the likelihood",
-}
+#: the tables of a configuration: how to train, and names and options of what is trained
+TABLES = ("train", "method", "net", "data", "likelihood")
 _SHOWN = {"method": "methods", "net": "nets", "data": "data"}
 
 
@@ -66,7 +60,7 @@ def from_file(path: Path) -> Tables:
     if "bayesify_run" in content:
         return {key: content[key] for key in TABLES}
     for key, value in content.items():
-        lookup(TABLES, key, f"--config {path}: table")
+        check_choice(TABLES, key, f"--config {path}: table")
         if not isinstance(value, dict):
             raise ValueError(f"--config {path}: {key} must be a table, [{key}] with name = value lines")
     return content
@@ -80,7 +74,7 @@ def from_assignments(assignments: Iterable[str]) -> Tables:
         keys = path.strip().split(".")
         if not equals or len(keys) < 2 or not all(keys):
             raise ValueError(f"--set {text!r} must read TABLE.OPTION=VALUE, for example method.init_std=0.1")
-        lookup(TABLES, keys[0], "--set: table")
+        check_choice(TABLES, keys[0], "--set: table")
         table: dict[str, Any] = tables
         for key in keys[:-1]:
             table = table.setdefault(key, {})

@@ -42,31 +42,24 @@ def show(
 
     Examples: bayesify show nets · bayesify show methods mc_vi · bayesify show runs/first
     """
-    if what in REGISTRIES:
-        entries = registry(what)
-        if name is None:
-            _list(what, entries)
-        else:
-            _options(what, name, entries)
+    if what in REGISTRIES and name is None:
+        _list(what, registry(what))
+    elif what in REGISTRIES and name is not None:
+        _options(what, name, registry(what))
     elif Path(what).is_dir():
         from bayesify.cli.show_run import show_run
 
         show_run(Path(what))
     else:
-        from bayesify.names import lookup
+        from bayesify.names import check_choice
 
-        lookup(REGISTRIES, what, "show (neither a folder nor a list): WHAT")
+        check_choice(REGISTRIES, what, "show (neither a folder nor a list): WHAT")
 
 
 def registry(what: str) -> Mapping[str, Any]:
-    """The registry behind a word; a room that this version does not have yet is empty."""
+    """The registry behind a word."""
     module, attribute = REGISTRIES[what]
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        return {}
+    return getattr(importlib.import_module(module), attribute)
 
 
 def about(entry: Any) -> str:
@@ -83,9 +76,6 @@ def about(entry: Any) -> str:
 def _list(what: str, entries: Mapping[str, Any]) -> None:
     from bayesify.cli.terminal import output, rows_table
 
-    if not entries:
-        output().print(f"This version has no {what} to choose from.")
-        return
     rows = ((name, about(entry)) for name, entry in entries.items())
     output().print(rows_table(f"{len(entries)} {what}", {"name": "left", "what it is": "left"}, rows))
     note = getattr(importlib.import_module(REGISTRIES[what][0]), "NOTE", "")

@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from bayesify.families.base import Start
 from bayesify.families.location_scale import Normal, root_mean_square
+from bayesify.names import check_choice
 
 SHARINGS = ("layer", "neuron", "weight")
 
@@ -204,8 +205,7 @@ def alpha_shape(shape: tuple[int, ...], per: str, output_dim: int, groups: int) 
 
     A transposed convolution holds (inputs, outputs/groups, ...), so its α are (groups, outputs/groups, 1, ...).
     """
-    if per not in SHARINGS:
-        raise ValueError(f"per={per!r} does not exist; choose from {', '.join(SHARINGS)}")
+    check_choice(SHARINGS, per, "per")
     if per == "layer" or not shape:
         return ()
     if per == "weight":

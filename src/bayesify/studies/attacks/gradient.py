@@ -12,6 +12,7 @@ from bayesify.likelihoods import Likelihood, likelihood
 from bayesify.likelihoods.draws import rsample
 from bayesify.model import BayesianModule
 from bayesify.moments import certain, replace
+from bayesify.names import check_choice
 from bayesify.predict import prediction
 from bayesify.predict.prediction import evaluating
 from bayesify.torch_internals import pytree
@@ -34,8 +35,7 @@ def input_gradient(
     average:  over draws, of the "loss" (expectation over the model's own noise), or of the "probs": the loss of the
               averaged prediction
     """
-    if average not in AVERAGES:
-        raise ValueError(f"average={average!r} does not exist; choose from {', '.join(AVERAGES)}")
+    check_choice(AVERAGES, average, "average")
     law, y = likelihood_of(model), beside(model, y)
     with torch.enable_grad(), evaluating(model):
         x = x.detach().requires_grad_(True)

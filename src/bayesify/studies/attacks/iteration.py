@@ -7,6 +7,7 @@ from torch import Generator, Tensor, nn
 
 from bayesify.batches import beside
 from bayesify.families import standard_normal
+from bayesify.names import check_choice
 from bayesify.studies.attacks.gradient import input_gradient
 
 NORMS = ("linf", "l2")
@@ -93,8 +94,7 @@ def _clamp(x: Tensor, bounds: Bounds) -> Tensor:
 
 def check(norm: str, step: float, eps: float | None, num_steps: int, num_draws: int) -> None:
     """Raise where a setting of `iterates` is out of range."""
-    if norm not in NORMS:
-        raise ValueError(f"norm={norm!r} does not exist; choose from {', '.join(NORMS)}")
+    check_choice(NORMS, norm, "norm")
     if not step > 0:
         raise ValueError(f"step={step!r} must be positive, e.g. step=0.01")
     if eps is not None and not eps > 0:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.families.location_scale import LOG_STD_OF_NOTHING
+from bayesify.names import lookup
 from bayesify.studies.compress.sparse_files import size_of
 
 
@@ -50,13 +51,12 @@ def prune(model: nn.Module, share: float, by: str = "magnitude", per_layer: bool
     """
     if not 0 <= share < 1:
         raise ValueError(f"share={share!r} must lie in [0, 1): the share of weights to set to zero")
-    if by not in SCORES:
-        raise ValueError(f"by={by!r} does not exist; choose from {', '.join(SCORES)}")
+    score = lookup(SCORES, by, "by")
     pruned = copy.deepcopy(model)
     weights = _weights(pruned)
     if not weights:
         raise ValueError("the model has no weight matrix or kernel to prune")
-    scores = {name: SCORES[by](mean, std) for name, (mean, std, _) in weights.items()}
+    scores = {name: score(mean, std) for name, (mean, std, _) in weights.items()}
     keep = _kept(scores, share, per_layer)
     for name, (mean, _, log_std) in weights.items():
         mean.masked_fill_(~keep[name], 0.0)

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.model import BayesianModule
+from bayesify.names import check_choice
 from bayesify.studies.diagnostics.variance import log_alpha, variance_posterior
 
 FILLS = ("zero", "mean")
@@ -49,8 +50,7 @@ def sparsify(
 
     >>> kept = sparsify(model, kappa(model, train_loader), threshold=10**1.5)
     """
-    if fill not in FILLS:
-        raise ValueError(f"fill={fill!r} does not exist; choose from {', '.join(FILLS)}")
+    check_choice(FILLS, fill, "fill")
     posterior = variance_posterior(model)
     kept = 0
     for name, score in scores.items():

@@ -16,6 +16,7 @@ from torch import Generator, Tensor, nn
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.laws.noise import random_signs
 from bayesify.model import BayesianModule
+from bayesify.names import check_choice
 from bayesify.studies.diagnostics.dense_curvature import closed_form_of
 from bayesify.studies.diagnostics.variance import variance_posterior
 from bayesify.weights import as_arguments
@@ -39,8 +40,7 @@ def kappa(
           "hutchinson": its unbiased estimate E v∘Hv with `num_probes` random ±1 vectors v for each batch
           "auto": the closed form where there is one, else "hutchinson"
     """
-    if way not in WAYS:
-        raise ValueError(f"way={way!r} does not exist; choose from {', '.join(WAYS)}")
+    check_choice(WAYS, way, "way")
     posterior = variance_posterior(model)
     chosen = list(posterior.slots) if names is None else list(names)
     for name in chosen:

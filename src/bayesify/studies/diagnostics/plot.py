@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from bayesify.data.files import import_optional
 from bayesify.studies.diagnostics.monitor import relative
 
 
@@ -12,10 +13,7 @@ def plot(monitor: Any, path: str | Path) -> None:
 
     >>> bf.diagnostics.plot(monitor, "chain.png")
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError(f"diagnostics.plot needs {error.name}: pip install 'bayesify[all]'") from None
+    Figure = import_optional("matplotlib.figure", "matplotlib", "diagnostics.plot").Figure
     kinetic, thermostats = _curves(monitor)
     rho = monitor.losses.autocorrelation() if len(monitor.losses.settled()) >= 4 else None
     panels = [bool(kinetic), bool(thermostats), rho is not None]
