@@ -12,14 +12,9 @@ from bayesify.data.download import Remote, fetch
 from bayesify.data.files import data_root, import_optional, locate
 
 FOLDERS = ("", "svhn", "SVHN")
-REMOTES: dict[str, Remote] = {
-    "train": Remote(
-        "http://ufldl.stanford.edu/housenumbers/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"
-    ),
-    "test": Remote(
-        "http://ufldl.stanford.edu/housenumbers/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"
-    ),
-}
+ADDRESS = "http://ufldl.stanford.edu/housenumbers/{}_32x32.mat"
+MD5 = {"train": "e26dedcc434d2e4c54c9b2d4a06d8373", "test": "eb5a983be6a315427106f1b164d9cef3"}
+REMOTES = {part: Remote(ADDRESS.format(part), md5) for part, md5 in MD5.items()}
 
 
 def load(

@@ -4,11 +4,13 @@ Reference: Han et al., "Deep Pyramidal Residual Networks", CVPR 2017, eq. 2 (add
 """
 
 from functools import partial
+from itertools import pairwise
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayesify.nets.parts import HeConv2d, check_image, pad_channels, pooled_head
+from bayesify.nets.parts import check_image, pad_channels, pooled_head
+from bayesify.nets.resnet import ConvNorm
 
 
 class PyramidBlock(nn.Module):
@@ -21,14 +23,8 @@ class PyramidBlock(nn.Module):
     def __init__(self, num_inputs: int, num_outputs: int, stride: int) -> None:
         super().__init__()
         self.num_extra = num_outputs - num_inputs
-        self.first = nn.Sequential(
-            nn.BatchNorm2d(num_inputs),
-            HeConv2d(num_inputs, num_outputs, 3, stride, padding=1, bias=False),
-            nn.BatchNorm2d(num_outputs),
-        )
-        self.second = nn.Sequential(
-            HeConv2d(num_outputs, num_outputs, 3, padding=1, bias=False), nn.BatchNorm2d(num_outputs)
-        )
+        self.first = nn.Sequential(nn.BatchNorm2d(num_inputs), *ConvNorm(num_inputs, num_outputs, 3, stride))
+        self.second = ConvNorm(num_outputs, num_outputs, 3)
         self.pool = nn.AvgPool2d(2, ceil_mode=True) if stride == 2 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,13 +47,10 @@ class PyramidNet(nn.Module):
         super().__init__()
         sizes = widths(depth, alpha)
         per_stage = (len(sizes) - 1) // 3
-        self.stem = nn.Sequential(HeConv2d(channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16))
-        self.blocks = nn.Sequential(
-            *(
-                PyramidBlock(sizes[i], sizes[i + 1], 2 if i in (per_stage, 2 * per_stage) else 1)
-                for i in range(3 * per_stage)
-            )
-        )
+        self.stem = ConvNorm(channels, 16, 3)
+        steps = enumerate(pairwise(sizes))  # the first block of stages 2 and 3 halves the size
+        halving = (per_stage, 2 * per_stage)
+        self.blocks = nn.Sequential(*(PyramidBlock(n, m, 2 if i in halving else 1) for i, (n, m) in steps))
         self.norm = nn.BatchNorm2d(sizes[-1])
         self.head = pooled_head(sizes[-1], num_outputs)
 

@@ -7,7 +7,7 @@ import numpy as np
 from bayesify.report.comparison import Row, comparison, metrics_of
 from bayesify.report.figures import posterior
 from bayesify.report.page import Folded, Gallery, Part, Picture, Section
-from bayesify.report.sections import having
+from bayesify.report.sections import chapter, having
 
 MOST_TENSORS = 6
 RECORD = "A run of “bayesify train --record”"
@@ -17,11 +17,9 @@ CHAIN_TABLES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 
 
-def kl_section(rows: Sequence[Row]) -> Section | None:
+@chapter("kl", key="tensor")
+def kl_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Estimators of the KL against the number of draws."""
-    have = having(rows, "kl", "tensor")
-    if not have:
-        return None
     keys = ["kl_value", "num_weights", *(key for key in metrics_of(have, "kl") if "/" in key)]
     parts: list[Part] = [
         "The distance of the posterior from the prior, as several estimators see it with M draws of the weights. The "
@@ -53,11 +51,9 @@ def _kl_gallery(row: Row) -> Gallery:
     return Gallery([Picture(figure, f"{tensor}: {words}.") for words, figure in pictures.items()])
 
 
-def variance_section(rows: Sequence[Row]) -> Section | None:
+@chapter("variance", "phase")
+def variance_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Means or variances: where a variance network keeps what it learned."""
-    have = [row for row in rows if {"variance", "phase"} & set(row.first.outcomes)]
-    if not have:
-        return None
     keys = ("deterministic/accuracy", "stochastic/accuracy", "ensemble/accuracy", "log_alpha", "kappa_above")
     parts: list[Part] = [
         "A variance network can store what it learned in the variances of its weights. Then the network at its mean "
@@ -92,11 +88,9 @@ def _kappa_pictures(row: Row) -> list[Picture]:
     return pictures
 
 
-def chain_section(rows: Sequence[Row]) -> Section | None:
+@chapter("chain", "sampler")
+def chain_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Is the sampler sampling?"""
-    have = [row for row in rows if {"chain", "sampler"} & set(row.first.outcomes)]
-    if not have:
-        return None
     parts: list[Part] = [
         "A chain is worth as many independent draws as its effective sample size (ESS) says. R-hat compares its "
         "parts: above 1.05 they do not agree yet, and a longer run is needed."

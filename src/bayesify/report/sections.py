@@ -1,6 +1,7 @@
 """The chapters of a report, each from what the suites found; a chapter without results is left out."""
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,28 @@ from bayesify.report.page import Folded, Gallery, Part, Picture, Section
 from bayesify.studies.corruptions import COMMON
 
 Series = list[tuple[str, np.ndarray, np.ndarray]]
+Chapter = Callable[[Sequence[Row], Sequence[Row]], Section]
 
 
 def having(rows: Sequence[Row], suite: str, key: str) -> list[Row]:
     """The rows in which a suite has this array."""
     return [row for row in rows if row.first.array(suite, key) is not None]
+
+
+def chapter(*suites: str, key: str = "") -> Callable[[Chapter], Callable[[Sequence[Row]], Section | None]]:
+    """Makes a function of all rows and of those it is about a chapter, a function of all rows: it is about those in
+    which one of the suites was run (and has the array `key`), and None where there are none."""
+
+    def decorate(section: Chapter) -> Callable[[Sequence[Row]], Section | None]:
+        @wraps(section)
+        def of(rows: Sequence[Row]) -> Section | None:
+            found = [row for row in rows if not row.first.outcomes.keys().isdisjoint(suites)]
+            have = having(found, suites[0], key) if key else found
+            return section(rows, have) if have else None
+
+        return of
+
+    return decorate
 
 
 def series(rows: Sequence[Row], suite: str, x: str, y: str) -> Series:
@@ -37,11 +55,9 @@ def series(rows: Sequence[Row], suite: str, x: str, y: str) -> Series:
     return found
 
 
-def calibration_section(rows: Sequence[Row]) -> Section | None:
+@chapter("calibration", key="bin_size")
+def calibration_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Classification: are confidences right?"""
-    have = having(rows, "calibration", "bin_size")
-    if not have:
-        return None
     diagrams = []
     for row in have:
         a, ece = row.first.outcomes["calibration"].arrays, row.first.metric("calibration", "ece")
@@ -67,11 +83,9 @@ def calibration_section(rows: Sequence[Row]) -> Section | None:
     return Section("Calibration", [text, Gallery(diagrams, "small"), table, Gallery(curves)])
 
 
-def regression_section(rows: Sequence[Row]) -> Section | None:
+@chapter("calibration", key="level")
+def regression_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Regression: are predicted intervals right?"""
-    have = having(rows, "calibration", "level")
-    if not have:
-        return None
     curve = calibrated.calibration_curve(series(rows, "calibration", "level", "share"))
     words = "The share of targets below the predicted quantile of each level; the diagonal is right."
     pictures = [Picture(curve, words)]
@@ -82,11 +96,9 @@ def regression_section(rows: Sequence[Row]) -> Section | None:
     return Section("Predicted intervals", [Gallery(pictures)])
 
 
-def ood_section(rows: Sequence[Row]) -> Section | None:
+@chapter("ood", key="inside")
+def ood_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Does the model notice inputs of another kind?"""
-    have = having(rows, "ood", "inside")
-    if not have:
-        return None
     keys = metrics_of(have, "ood")
     main = [key for key in keys if not key.endswith(tuple(f"_{score}" for score in SCORES))]
     rest = [key for key in keys if key not in main and "auroc" in key]
@@ -105,11 +117,9 @@ def ood_section(rows: Sequence[Row]) -> Section | None:
     return Section("Out of distribution", [text, table, Gallery(pictures, "small"), others])
 
 
-def corruption_section(rows: Sequence[Row]) -> Section | None:
+@chapter("corruption", key="accuracy")
+def corruption_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Fifteen corruptions at five severities."""
-    have = having(rows, "corruption", "accuracy")
-    if not have:
-        return None
     pictures = []
     for key in ("accuracy", "ece"):
         found: Series = []
@@ -139,11 +149,9 @@ def corruption_section(rows: Sequence[Row]) -> Section | None:
     return Section("Corruptions", [text, table, Gallery(pictures), every])
 
 
-def shift_section(rows: Sequence[Row]) -> Section | None:
+@chapter("shift", key="degrees")
+def shift_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Rotation and noise."""
-    have = having(rows, "shift", "degrees")
-    if not have:
-        return None
     kinds: list[tuple[str, str, Callable[[Series, str], Any], str]] = [
         ("degrees", "rotated", shift.against_rotation, "as inputs are rotated"),
         ("snr_db", "noisy", shift.against_snr, "as noise grows"),
@@ -159,11 +167,9 @@ def shift_section(rows: Sequence[Row]) -> Section | None:
     return Section("Rotation and noise", [text, table, Gallery(pictures)])
 
 
-def adversarial_section(rows: Sequence[Row]) -> Section | None:
+@chapter("adversarial", key="eps")
+def adversarial_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Attacks."""
-    have = having(rows, "adversarial", "eps")
-    if not have:
-        return None
     pictures = []
     for attack in ("fgsm", "pgd"):
         for key, y in (("accuracy", "accuracy"), ("entropy", "mean entropy (nats)")):
@@ -178,11 +184,9 @@ def adversarial_section(rows: Sequence[Row]) -> Section | None:
     return Section("Attacks", [text, table, Gallery(pictures)])
 
 
-def saliency_section(rows: Sequence[Row]) -> Section | None:
+@chapter("saliency")
+def saliency_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Saliency maps."""
-    have = [row for row in rows if "saliency" in row.first.outcomes]
-    if not have:
-        return None
     strips = []
     for row in having(have, "saliency", "maps"):
         a = row.first.outcomes["saliency"].arrays
@@ -199,11 +203,9 @@ def saliency_section(rows: Sequence[Row]) -> Section | None:
     return Section("Saliency", [text, table, *strips])
 
 
-def compression_section(rows: Sequence[Row]) -> Section | None:
+@chapter("compression", key="share")
+def compression_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Pruning."""
-    have = having(rows, "compression", "share")
-    if not have:
-        return None
     figure = shift.pruning(series(rows, "compression", "share", "accuracy"))
     keys = ("pruned_50/accuracy", "pruned_90/accuracy")
     table = comparison(rows, "compression", keys, "Weights pruned by size, without training again")
@@ -212,11 +214,9 @@ def compression_section(rows: Sequence[Row]) -> Section | None:
     return Section("Compression", [text, table, gallery])
 
 
-def examples_section(rows: Sequence[Row]) -> Section | None:
+@chapter("calibration", key="uncertain_images")
+def examples_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """The inputs that a person should look at."""
-    have = having(rows, "calibration", "uncertain_images")
-    if not have:
-        return None
     parts: list[Part] = [
         "Three likeliest classes each; blue is the right one. What a model is most unsure about is often hard for "
         "people too; what it gets confidently wrong deserves a look."

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import beside
-from bayesify.families import standard_normal
+from bayesify.laws.noise import drawn, standard_normal
 from bayesify.names import check_choice
 from bayesify.studies.attacks.gradient import input_gradient
 
@@ -79,13 +79,11 @@ def _random_start(x: Tensor, eps: float | None, norm: str, generator: Generator 
     """Uniform in the ball."""
     if eps is None:
         raise ValueError("random_start=True needs a ball to start in: give eps")
-    noise = None if norm == "linf" else standard_normal(tuple(x.shape), x, generator)
-    shape = x.shape if noise is None else (len(x), *(1,) * (x.dim() - 1))
-    device = x.device if generator is None else generator.device
-    uniform = torch.rand(shape, dtype=x.dtype, device=device, generator=generator).to(x.device)
-    if noise is None:
-        return x + eps * (2 * uniform - 1)
-    return x + eps * uniform ** (1 / x[0].numel()) * direction(noise, norm)
+    if norm == "linf":
+        return x + eps * (2 * drawn(torch.rand, tuple(x.shape), x, generator, x.dtype) - 1)
+    noise = standard_normal(tuple(x.shape), x, generator)
+    radius = drawn(torch.rand, (len(x), *(1,) * (x.dim() - 1)), x, generator, x.dtype)
+    return x + eps * radius ** (1 / x[0].numel()) * direction(noise, norm)
 
 
 def _clamp(x: Tensor, bounds: Bounds) -> Tensor:
