@@ -225,3 +225,10 @@ def test_a_certain_prediction_stays_without_variance(temperature: float) -> None
         model.net.bias.copy_(torch.tensor([0.0, 200.0, 0.0]))
     model.calibration = temperature
     assert (model.predict(torch.zeros(1, 2)).variance == 0).all()
+
+
+def test_a_calibration_that_is_no_number() -> None:
+    made = bf.bayesify(nn.Linear(2, 1), bf.Point(), "normal")
+    made.calibration = "x"  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="variance scale='x' must be positive and finite"):
+        made.predict(torch.zeros(3, 2))

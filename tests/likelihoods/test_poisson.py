@@ -24,6 +24,19 @@ def test_log_prob_equals_scipy(extra: tuple[int, ...]) -> None:
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("count", [1e4, 1e6, 1e7])
+def test_large_counts_keep_their_digits(count: float) -> None:
+    target = torch.tensor([[count]])
+    output = (target + count**0.5).log()
+    expected = stats.poisson.logpmf(count, math.exp(output.item()))
+    moments = bf.Moments(output, torch.zeros_like(output))
+    for found in (
+        bf.likelihood("poisson").log_prob(output, target),
+        bf.likelihood("poisson").expected_log_prob(moments, target),
+    ):
+        assert found.dtype == torch.float32 and found.item() == pytest.approx(expected, rel=1e-6)
+
+
 def test_summary_is_the_rate_twice() -> None:
     mean, var = bf.likelihood("poisson").summarize(torch.tensor([[0.0], [math.log(7.0)]]))
     for rate, m, v in zip((1.0, 7.0), mean, var, strict=True):

@@ -118,6 +118,8 @@ def test_regression_needs_two_statistics_of_the_draws(monkeypatch: pytest.Monkey
 
 def test_a_likelihood_that_trains_gets_its_gradients() -> None:
     class Tempered(bf.likelihoods.Categorical):
+        name = "tempered"
+
         def __init__(self) -> None:
             super().__init__()
             self.log_temperature = nn.Parameter(torch.zeros((), dtype=torch.float64))

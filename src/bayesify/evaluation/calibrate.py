@@ -137,7 +137,10 @@ def best_scale(parts: list[tuple[Predictive, Tensor]]) -> float:
 
     def loss(log_scale: float) -> float:
         scale = math.exp(log_scale)
-        return -sum(float(calibrated(p, scale).log_prob(y).double().sum()) for p, y in parts)
+        try:
+            return -sum(float(calibrated(p, scale).log_prob(y).double().sum()) for p, y in parts)
+        except ValueError as error:
+            raise ValueError(f"{error} (whole numbers, is_discrete = True, are not calibrated)") from error
 
     low, high = (2 * math.log(limit) for limit in LIMITS)
     for _ in range(45):

@@ -12,6 +12,7 @@ from torch import nn
 
 from bayesify.files.storage import load
 from bayesify.likelihoods import Likelihood
+from bayesify.likelihoods.base import LEARNED
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.model import BayesianModule, bayesify
 from bayesify.posteriors import Members, Posterior, without_guards
@@ -113,7 +114,8 @@ def _check_same(members: list[Member]) -> None:
                 found.append(f"{words}: {', '.join(sorted(names)[:5])}{more}")
         if found:
             raise ValueError(
-                f"{member.path} cannot be merged with {first.path}: {'; '.join(found)}. "
+                f"{member.path} cannot be merged with {first.path}: {'; '.join(found)}"
+                f"{LEARNED if any('likelihood.' in text for text in found) else ''}. "
                 f"Members are models of one network by one method, trained with different seeds"
             )
 

@@ -13,6 +13,7 @@ from bayesify.atomic import read_header, read_tensors, write_tensors
 from bayesify.files.differences import differences
 from bayesify.files.packing import pack, unpack
 from bayesify.likelihoods import LIKELIHOODS, Likelihood
+from bayesify.likelihoods.base import LEARNED
 from bayesify.methods import Method, method
 from bayesify.model import BayesianModule, bayesify
 from bayesify.posteriors import without_guards
@@ -127,7 +128,7 @@ def _likelihood(path: Path, data: Mapping[str, Any], given: Likelihood | None) -
     other = [key for key in mine if key not in given.learned and mine[key] != stored.get(key)]
     if other:
         found = ", ".join(f"{key} {mine[key]!r} (in the file {stored.get(key)!r})" for key in other)
-        raise ValueError(f"likelihood={given.name!r} is not the one of {path}: it has {found}")
+        raise ValueError(f"likelihood={given.name!r} is not the one of {path}: it has {found}{LEARNED}")
     return given
 
 

@@ -4,6 +4,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +16,16 @@ from bayesify.likelihoods.shapes import normal_log_prob, weighted_nll
 from bayesify.torch_internals import pytree
 
 TASKS = ("classification", "regression")
+#: where options of one likelihood differ between two files, or a file and an object
+LEARNED = " (the names of options that training changes belong into `learned` of the likelihood)"
 OUTPUT_DRAWS = 8  # of an output with moments, where an expectation has no closed form
+
+
+def log_of_option(option: str, value: Any) -> Tensor:
+    """log of a noise level or shape, in float32, in which models hold it."""
+    if not isinstance(value, Real | Tensor) or not 1e-37 < float(value) < 1e38:
+        raise ValueError(f"likelihood {option}={value!r} must be positive and finite in float32: e.g. 1.0")
+    return torch.tensor(math.log(value))
 
 
 class Likelihood(nn.Module, ABC):
@@ -75,8 +85,8 @@ class Likelihood(nn.Module, ABC):
         self, output: Any, target: Tensor, sample_weight: Tensor | None = None, values: bool = True
     ) -> Tensor:
         """Mean negative log-likelihood per example."""
-        target = self.check(output, target, values)
-        return weighted_nll(self.log_prob(output, target), sample_weight)
+        target = self.matched(output, target, values)
+        return weighted_nll(self.per_example(output, target), sample_weight, values)
 
     def expected_log_prob(self, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
         """E log p(y | z) over z ~ N(mean, var), the moments in `output` (or in each head): (batch,).
@@ -86,7 +96,7 @@ class Likelihood(nn.Module, ABC):
         """
         drawn = rsample(output, OUTPUT_DRAWS)
         repeated = target.expand(OUTPUT_DRAWS, *target.shape).flatten(0, 1)
-        return over_draws(lambda z: self.log_prob(z, repeated), drawn).mean(0)
+        return over_draws(lambda z: self.per_example(z, repeated), drawn).mean(0)
 
     def gaussian_log_prob(self, output: Any, target: Tensor, var_floor: float = 1e-3) -> Tensor:
         """log of the normal density of y under the moments of the prediction, per example (paper 3, eq. 11): (batch,).
@@ -94,7 +104,7 @@ class Likelihood(nn.Module, ABC):
         Here with moments over OUTPUT_DRAWS draws. Regression: plus the variance of the noise. Classes: y is one-hot,
         and `var_floor` is added to the variance of the probabilities.
         """
-        value, noise = over_draws(self.summarize, rsample(output, OUTPUT_DRAWS))
+        value, noise = self.summaries(rsample(output, OUTPUT_DRAWS))
         if self.task == "regression":
             return normal_log_prob(value.mean(0), value.var(0) + noise.mean(0), target)
         y = self.classes.one_hot(target, value[0])
@@ -138,13 +148,44 @@ class Likelihood(nn.Module, ABC):
         """log (1/S) Σ_s p(y | output_s), outputs (draws, batch, ...): (batch,)."""
         leaves, structure = pytree.tree_flatten(outputs)
         draws = (pytree.tree_unflatten(draw, structure) for draw in zip(*leaves, strict=True))
-        each = torch.stack([self.log_prob(draw, target) for draw in draws])
+        each = torch.stack([self.per_example(draw, target) for draw in draws])
         return each.logsumexp(0) - math.log(len(each))
 
     def cdf(self, output: Any, value: Tensor) -> Tensor:
         """P(y ≤ value | output), elementwise; here of the normal with the mean and variance of `summarize`."""
         mean, var = self.summarize(output)
         return torch.special.ndtr((value - mean) / var.sqrt())
+
+    # -- what a class of your own gives, looked at: by shapes and types, which compiled code takes as constants ---
+    def matched(self, output: Any, target: Tensor, values: bool) -> Tensor:
+        """What `check` gives: a tensor."""
+        found = self.check(output, target, values)
+        if not isinstance(found, Tensor):
+            raise self._wrong("check", found, "the target as log_prob wants it, a tensor")
+        return found
+
+    def per_example(self, output: Any, target: Tensor) -> Tensor:
+        """What `log_prob` gives: (batch,)."""
+        found = self.log_prob(output, target)
+        if not isinstance(found, Tensor) or found.shape != target.shape[:1]:
+            wanted = f"one number for each of the {len(target)} examples, shape ({len(target)},): "
+            raise self._wrong("log_prob", found, wanted + "sum over all but the batch dimension")
+        return found
+
+    def summaries(self, outputs: Any) -> tuple[Tensor, Tensor]:
+        """What `summarize` gives for outputs (draws, batch, ...), a pair, draws first."""
+
+        def pair(output: Any) -> tuple[Tensor, Tensor]:
+            found = self.summarize(output)
+            if not isinstance(found, tuple | list) or len(found) != 2:
+                raise self._wrong("summarize", found, "a pair, (probabilities, entropy) or (mean, variance)")
+            return found
+
+        return over_draws(pair, outputs)
+
+    def _wrong(self, member: str, found: Any, wanted: str) -> TypeError:
+        what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        return TypeError(f"{type(self).__name__}.{member} returned {what}: it must return {wanted}")
 
     # -- files and the command line ---------------------------------------------------------------------
     def pooled(self, others: Sequence["Likelihood"]) -> "Likelihood":

@@ -15,10 +15,10 @@ from bayesify.moments.values import Gaussian, Moments
 class Categorical(Likelihood):
     """p(y = c | logits) = softmax(logits)_c.
 
-    `class_dim` is where the classes stand in the output: 1 as in torch's cross-entropy
-    (batch, classes, ...); -1 for transformers' token outputs (batch, tokens, classes).
-    Positions whose target is `ignore_index` do not count; `class_weight` (one number per class)
-    multiplies each position's log-likelihood.
+    class_dim:    where the classes stand in the output: 1 as in torch's cross-entropy (batch, classes, ...); -1 for
+                  transformers' token outputs (batch, tokens, classes)
+    ignore_index: positions with this target do not count
+    class_weight: one number per class, by which each position's log-likelihood is multiplied
     """
 
     name = "categorical"

@@ -4,19 +4,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.laws.chi_squared import chi_squared
 from bayesify.laws.noise import standard_normal
-from bayesify.likelihoods.base import Likelihood
+from bayesify.likelihoods.base import Likelihood, log_of_option
 from bayesify.likelihoods.shapes import at_least_float32, match_real, normal_log_prob, sum_over_example
 
 
 class Normal(Likelihood):
     """p(y | mean) = N(y; mean, std²); precision = 1 / std².
 
-    `std` is in the target's units. With `learn_std` it is a parameter of the model, started there.
+    std:       of the noise, in the target's units
+    learn_std: make it a parameter of the model, started at the value given
     """
 
     name = "normal"
@@ -25,11 +25,9 @@ class Normal(Likelihood):
 
     def __init__(self, std: float = 1.0, learn_std: bool = False) -> None:
         super().__init__()
-        if not std > 0:
-            raise ValueError(f"likelihood std={std!r} must be positive")
         self.learn_std = learn_std
         self.learned = ("std",) if learn_std else ()
-        log_std = torch.tensor(math.log(std))
+        log_std = log_of_option("std", std)
         if learn_std:
             self.log_std = nn.Parameter(log_std)
         else:

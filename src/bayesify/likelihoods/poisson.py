@@ -31,8 +31,7 @@ class Poisson(Likelihood):
         return target
 
     def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
-        log_rate = at_least_float32(output)
-        return sum_over_example(target * log_rate - log_rate.exp() - torch.lgamma(target + 1))
+        return _log_prob(output, output, target)
 
     def summarize(self, output: Tensor) -> tuple[Tensor, Tensor]:
         rate = at_least_float32(output).exp()
@@ -44,11 +43,17 @@ class Poisson(Likelihood):
 
     def expected_log_prob(self, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
         """Exact: E exp z = exp(E z + Var z/2)."""
-        rate = (output.mean + 0.5 * output.var).exp()
-        return sum_over_example(target * output.mean - rate - torch.lgamma(target + 1))
+        return _log_prob(output.mean, output.mean + 0.5 * output.var, target)
 
     def cdf(self, output: Tensor, value: Tensor) -> Tensor:
         """Γ(k + 1, rate) / k!, k the whole number below `value`."""
         count = value.floor()
         rate = at_least_float32(output).exp().to(count.dtype)
         return torch.where(count < 0, 0.0, torch.special.gammaincc(count.clamp_min(0) + 1, rate))
+
+
+def _log_prob(log_rate: Tensor, log_mean: Tensor, target: Tensor) -> Tensor:
+    """y log_rate − exp(log_mean) − log y!, in float64 where there is one: large counts make it a small difference."""
+    y = target if target.device.type == "mps" else target.double()
+    each = y * log_rate.to(y.dtype) - log_mean.to(y.dtype).exp() - torch.lgamma(y + 1)
+    return sum_over_example(each.to(at_least_float32(log_rate).dtype))

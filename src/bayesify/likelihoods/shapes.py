@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 
-def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None) -> Tensor:
-    """Mean over examples of −log p, each times its weight: (batch,) -> a scalar."""
+def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None, values: bool = False) -> Tensor:
+    """Mean over examples of −log p, each times its weight: (batch,) -> a scalar; `values`: look at the weights."""
     if log_prob.shape[0] == 0:
         raise ValueError("the batch is empty: a loss needs at least one example")
     if sample_weight is not None:
@@ -16,6 +16,8 @@ def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None) -> Tensor:
                 f"sample_weight has shape {tuple(sample_weight.shape)}, but there are "
                 f"{log_prob.shape[0]} examples: give one weight per example"
             )
+        if values and not (sample_weight >= 0).all():
+            raise ValueError(f"sample_weight holds {sample_weight.min():g}: weights must be 0 or larger")
         log_prob = sample_weight * log_prob
     return -log_prob.mean()
 

@@ -40,14 +40,14 @@ def last_layer_nll(
         raise ValueError(refusal(num_draws, reason, "make one linear layer the last with where="))
     first = heads[0]
     parts = [[at_least_float32(part) for part in head.parts] for head in heads]
-    target = likelihood.check(_joined([head[0] for head in parts]), target, values)
+    target = likelihood.matched(_joined([head[0] for head in parts]), target, values)
 
     def total(*draws: Tensor) -> Tensor:
         """Σ over draws, each head (draws, batch, ...), of the mean nll."""
         n = draws[0].shape[0]
         output = _joined([draw.flatten(0, 1) for draw in draws])
-        log_prob = likelihood.log_prob(output, target.expand(n, *target.shape).flatten(0, 1))
-        return weighted_nll(log_prob.view(n, -1).sum(0), sample_weight)
+        log_prob = likelihood.per_example(output, target.expand(n, *target.shape).flatten(0, 1))
+        return weighted_nll(log_prob.view(n, -1).sum(0), sample_weight, values)
 
     if not first.normal:
         return total(*(torch.stack(head) for head in parts)) / num_draws
@@ -55,7 +55,7 @@ def last_layer_nll(
     if len(heads) == 1:
         log_prob = likelihood.average_log_prob(means[0], stds[0], target, num_draws, first.generator)
         if log_prob is not None:
-            return weighted_nll(log_prob, sample_weight)
+            return weighted_nll(log_prob, sample_weight, values)
     if any(parameter.requires_grad for parameter in likelihood.parameters()):
         # parameters of the likelihood need the graph of every draw
         return total(*_draws(first, means, stds, num_draws)[0]) / num_draws

@@ -34,6 +34,6 @@ def moments_nll(
     output = replace(output, Tensor, certain)
     output = tuple(output) if type(output) in (tuple, list) else output
     mean = tuple(head.mean for head in output) if type(output) is tuple else output.mean
-    target = likelihood.check(mean, target, values)
+    target = likelihood.matched(mean, target, values)
     log_prob = getattr(likelihood, OBJECTIVES[objective])(output, target, **options)
-    return weighted_nll(log_prob, sample_weight)
+    return weighted_nll(log_prob, sample_weight, values)

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from bayesify.likelihoods import Likelihood
-from bayesify.likelihoods.base import over_draws
 from bayesify.predict.mixture import OutputMixture
 from bayesify.predict.predictive import Predictive
 from bayesify.torch_internals import pytree
@@ -26,7 +25,7 @@ class Statistics(NamedTuple):
 
 def statistics(likelihood: Likelihood, outputs: Any, keep_samples: bool = False) -> Statistics:
     """The statistics of outputs (draws, batch, ...); it compiles."""
-    value, noise = over_draws(likelihood.summarize, outputs)
+    value, noise = likelihood.summaries(outputs)
     mean = value.mean(0)
     squares = (value - mean).square().sum(0)
     per_draw = (value, noise) if keep_samples else None

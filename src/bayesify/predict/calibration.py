@@ -8,6 +8,7 @@ Labels, votes and predicted means stay as they are.
 
 import math
 from dataclasses import replace
+from numbers import Real
 
 import torch
 
@@ -26,7 +27,7 @@ def calibrated(prediction: Predictive, value: float) -> Predictive:
     Of the uncertainty the epistemic share stays the same. Samples of classes are tempered each by itself, so their
     mean is near `probs` and not equal to it; the variance of the probabilities follows to first order.
     """
-    if not 0 < value < math.inf:
+    if not isinstance(value, Real) or not 0 < value < math.inf:
         raise ValueError(f"{quantity(prediction.likelihood)}={value!r} must be positive and finite")
     if prediction.likelihood.task == "regression":
         return _scaled(prediction, value)

@@ -83,7 +83,7 @@ class OutputMixture:
     def quantile(self, level: float) -> Tensor:
         """The smallest value with P(y ≤ value) ≥ level."""
         with torch.no_grad():
-            means, variances = over_draws(self.likelihood.summarize, self.outputs)
+            means, variances = self.likelihood.summaries(self.outputs)
         stds = torch.where(variances.isfinite(), variances.sqrt(), 1.0 + means.abs())
         low, high = (means - 10 * stds).amin(0), (means + 10 * stds).amax(0)
         for _ in range(60):  # heavy tails reach further
