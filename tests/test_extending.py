@@ -202,3 +202,18 @@ def test_a_training_option(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["--smoothing", "1"])
     assert refused.exit_code == 2
     assert "smoothing=1.0 must be a number" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("registry", "entry", "kind"),
+    [
+        (bf.samplers.SAMPLERS, torch.optim.SGD, "Sampler"),
+        (bf.families.FAMILIES, 3, "Family"),
+        (bf.priors.PRIORS, bf.prior("normal"), "Prior"),
+        (bf.likelihoods.LIKELIHOODS, nn.Linear, "Likelihood"),
+    ],
+)
+def test_what_is_of_another_kind_is_not_registered(registry: Any, entry: Any, kind: str) -> None:
+    with pytest.raises(TypeError, match=rf"'own': .* must be a subclass of <class '.*\.{kind}'>"):
+        registry["own"] = entry
+    assert "own" not in registry

@@ -1,10 +1,23 @@
-"""Looking a name up in a registry, with an error that lists the choices and the nearest one."""
+"""Registries of classes, and looking a name up in one, with an error that lists the choices and the nearest one."""
 
 import difflib
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+class Registry(dict[str, T]):
+    """name -> class. What is entered must be a subclass of `kind`."""
+
+    def __init__(self, kind: type, entries: Mapping[str, T]) -> None:
+        super().__init__(entries)
+        self.kind = kind
+
+    def __setitem__(self, name: str, entry: T) -> None:
+        if not isinstance(entry, type) or not issubclass(entry, self.kind):
+            raise TypeError(f"{name!r}: {entry!r} must be a subclass of {self.kind}")
+        super().__setitem__(name, entry)
 
 
 def lookup(registry: Mapping[str, T], name: str, argument: str) -> T:

@@ -31,6 +31,16 @@ import bayesify as bf
         ({"optimizer": "adam"}, "optimizer='adam' must be an Optimizer, a function or None"),
         ({"devices": 0}, "devices=0.* cannot be had here"),
         ({"tensorboard": True}, "tensorboard=True needs a folder"),
+        ({"folder": ""}, "folder='' must not be empty: give a text, a Path or None"),
+        ({"lr": 1e300}, r"lr=1e\+300 must be a number above 0"),
+        ({"devices": -1, "accelerator": "cpu"}, "devices=-1.* cannot be had here"),
+        ({"devices": "2x", "accelerator": "cpu"}, "devices='2x'.* cannot be had here"),
+        ({"strategy": "deepspeed"}, "strategy='deepspeed'.* cannot be had here"),
+        (
+            {"on_epoch": lambda model, epoch: {"loss": 0.0}},
+            r"on_epoch returned \['loss'\], which the row has",
+        ),
+        ({"on_epoch": lambda model, epoch: {"seconds": 0.0}}, r"on_epoch returned \['seconds'\]"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:
@@ -43,6 +53,28 @@ def test_a_network_that_is_not_bayesian() -> None:
         TypeError, match=r"model=Linear must be what bf.bayesify returned: bf.fit\(bf.bayesify\("
     ):
         bf.fit(nn.Linear(2, 2), loader("own"), epochs=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"optimizer": lambda parameters: None},
+            "optimizer=.* returned None: it must return a torch.optim.Opt",
+        ),
+        ({"on_epoch": lambda model, epoch: 3}, "on_epoch returned 3: it must return a dict"),
+        ({"val_loader": 3}, "val_loader=3 must give batches"),
+        ({"train_loader": 3}, "train_loader=3 must give batches"),
+    ],
+)
+def test_things_of_the_wrong_kind(options: dict[str, Any], message: str) -> None:
+    settings = {"model": model("mc_vi"), "train_loader": loader("own"), "epochs": 1, "progress": False}
+    with pytest.raises(TypeError, match=message):
+        bf.fit(**{**settings, **options})
+
+
+def test_a_seed_may_be_any_whole_number() -> None:
+    assert quick(epochs=1, seed=2**70)[0]["loss"] == quick(epochs=1, seed=2**70)[0]["loss"]
 
 
 def test_patience_needs_validation() -> None:

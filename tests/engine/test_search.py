@@ -4,6 +4,7 @@ import builtins
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -38,6 +39,14 @@ def test_the_best_of_a_grid_comes_first() -> None:
     assert trials[0].value == trials[0].metrics["nll"] < math.log(2) < trials[-1].value + 0.05
     most = bf.search(propagated, train, val, {"kl_weight": (1e6, 0.1)}, metric="accuracy", **OPTIONS)
     assert most[0].settings == {"kl_weight": 0.1} and most[0].value >= most[1].value
+
+
+def test_a_grid_may_be_arrays() -> None:
+    train, val = loaders()
+    trials = bf.search(propagated, train, val, {"kl_weight": np.array([0.1, 1.0])}, **OPTIONS | {"epochs": 1})
+    assert sorted(trial.settings["kl_weight"] for trial in trials) == [0.1, 1.0]
+    with pytest.raises(ValueError, match="at least one value each"):
+        bf.search(propagated, train, val, {"kl_weight": np.array([])}, **OPTIONS)
 
 
 def test_the_table_of_metrics_says_which_way_is_better() -> None:

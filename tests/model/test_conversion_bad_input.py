@@ -186,3 +186,11 @@ def test_numbers_that_make_no_sense() -> None:
         model.loss(X, Y, sample_weight=torch.ones(2))
     with pytest.raises(TypeError, match="like=.* must be a floating-point tensor"):
         bf.family("normal", like=torch.arange(3))
+
+
+@pytest.mark.parametrize("method", [bf.ThermostatMCMC("sgld"), bf.MonteCarloVI(where="linear")])  # type: ignore[arg-type]
+def test_a_where_that_is_a_text(method: bf.methods.Method) -> None:
+    with pytest.raises(
+        TypeError, match="where='.*' must be a choice, e.g. bf.where.all; give other options by name"
+    ):
+        bf.bayesify(nn.Linear(2, 1), method)

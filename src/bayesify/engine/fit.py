@@ -75,6 +75,10 @@ def fit(
         raise TypeError(
             f"model={type(model).__name__} must be what bf.bayesify returned: bf.fit(bf.bayesify(net, method), …)"
         )
+    loaders = {"train_loader": train_loader, "val_loader": () if val_loader is None else val_loader}
+    for name, loader in loaders.items():
+        if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+            raise TypeError(f"{name}={loader!r} must give batches, (input, target) pairs: e.g. a DataLoader")
     if options.patience is not None and val_loader is None:
         raise ValueError(f"patience={options.patience!r} needs a val_loader to watch")
     loop = Loop(model, train_loader, val_loader, options)

@@ -32,3 +32,13 @@ class History(list[dict[str, Any]]):
     def write_csv(self, path: Path) -> None:
         """The rows as a table with a column for every quantity."""
         write_rows(path, self)
+
+
+def joined(row: dict[str, Any], more: Any, timing: dict[str, Any]) -> dict[str, Any]:
+    """The row of an epoch with what `on_epoch` returned in it."""
+    if not isinstance(more, dict):
+        raise TypeError(f"on_epoch returned {more!r}: it must return a dict of numbers by name, or None")
+    taken = more.keys() & {**row, **timing}
+    if taken:
+        raise ValueError(f"on_epoch returned {sorted(taken)}, which the row has already: choose other names")
+    return {**row, **more, **timing}

@@ -12,7 +12,7 @@ from bayesify.checks import NonFiniteError, NonFiniteLossError, check_num_data
 from bayesify.engine.capture import CapturedGradients
 from bayesify.engine.finite import FiniteCheck
 from bayesify.engine.folder import RunFolder
-from bayesify.engine.history import History
+from bayesify.engine.history import History, joined
 from bayesify.engine.options import FitOptions
 from bayesify.engine.position import number_of_examples, number_of_steps, share_of_rank
 from bayesify.engine.progress import Progress
@@ -217,10 +217,9 @@ class Loop:
         }
         if self.val is not None:
             row |= self._validate()
-        if self.o.on_epoch is not None:
-            row |= self.o.on_epoch(self.model, state.epoch + 1) or {}
         timing = (state.seen - self.seen_before) * self.fabric.world_size / seconds
-        return {**row, "examples_per_second": timing, "seconds": seconds}
+        more = None if self.o.on_epoch is None else self.o.on_epoch(self.model, state.epoch + 1)
+        return joined(row, {} if more is None else more, {"examples_per_second": timing, "seconds": seconds})
 
     def _validate(self) -> dict[str, float]:
         """The metrics on the validation data; the best model so far is saved."""

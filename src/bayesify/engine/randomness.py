@@ -43,7 +43,7 @@ def seed_everything(seed: int, rank: int = 0) -> None:
     """Seed every generator; ranks of a distributed run draw different numbers."""
     random.seed(seed + rank)
     np.random.seed((seed + rank) % 2**32)
-    torch.manual_seed(seed + rank)
+    torch.manual_seed((seed + rank) % 2**64)
 
 
 @contextmanager

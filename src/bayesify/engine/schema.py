@@ -1,7 +1,6 @@
 """Options declared once: a field with its type, range and meaning. Checks, words and flags follow from it."""
 
 import inspect
-import math
 import textwrap
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 from bayesify.names import lookup
 
 F = TypeVar("F", bound=Callable[..., Any])
+LARGEST = 3.4e38  # number that float32 holds
 _NOUNS = {int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -62,10 +62,12 @@ class Option:
         number = isinstance(value, Real) and not isinstance(value, bool)
         if not fits(value, self.kind) or (number and not self._inside(float(value))):
             raise ValueError(f"{argument}={value!r} must be {self.accepted}")
+        if isinstance(value, str) and not value:
+            raise ValueError(f"{argument}='' must not be empty: give {self.accepted}")
 
     def _inside(self, value: float) -> bool:
         low = (self.least is None or value >= self.least) and (self.above is None or value > self.above)
-        return math.isfinite(value) and low and (self.below is None or value < self.below)
+        return abs(value) <= LARGEST and low and (self.below is None or value < self.below)
 
     def read(self, value: Any) -> Any:
         """A value from a file or flag: a text of digits is a whole number where the option takes one."""

@@ -51,6 +51,7 @@ def search(
     >>> bf.search(make, train, val, {"kl_weight": (0.01, 0.1, 1.0)}, epochs=5)[0].settings
     {'kl_weight': 0.1}
     """
+    grid = {name: list(values) for name, values in grid.items()}
     if not grid or not all(grid.values()):
         raise ValueError(f"grid={dict(grid)!r} must name settings with at least one value each")
     sign = -1.0 if metric in METRICS and METRICS[metric].better == "higher" else 1.0

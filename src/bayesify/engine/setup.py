@@ -39,7 +39,7 @@ def make_fabric(
             precision=precision if mixed is None else None,  # type: ignore[arg-type]
             plugins=mixed,
         )
-    except (ValueError, RuntimeError) as error:
+    except Exception as error:  # of many kinds, by what is missing
         raise ValueError(
             f"accelerator={accelerator!r}, devices={devices!r}, strategy={strategy!r}, "
             f"precision={precision!r} cannot be had here: {error}"

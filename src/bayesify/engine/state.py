@@ -206,6 +206,8 @@ def _make_optimizer(model: BayesianModule, options: FitOptions) -> torch.optim.O
         return model.optimizer(lr=options.lr)
     given = options.optimizer
     optimizer = given if isinstance(given, torch.optim.Optimizer) else given(model.parameters())
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise TypeError(f"optimizer={given!r} returned {optimizer!r}: it must return a torch.optim.Optimizer")
     model.method.check_optimizer(optimizer, model)
     return optimizer
 

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from bayesify.batches import inputs_for, target_of, to_device
 from bayesify.evaluation import metrics
 from bayesify.evaluation.metrics import ClassificationTally, RegressionTally
-from bayesify.evaluation.metrics.registry import needs_whole, number, reported
+from bayesify.evaluation.metrics.registry import measured, needs_whole, reported
 from bayesify.likelihoods.shapes import match_real
 from bayesify.predict.predictive import Predictive
 
@@ -51,8 +51,8 @@ def evaluate(
     sets = ood if isinstance(ood, Mapping) else {} if ood is None else {"": ood}
     for name, others in sets.items():
         scores = scores_of(model, others, num_draws, generator)["entropy"]
-        found = {key: metric(tally.values()["entropy"], scores) for key, metric in reported("ood").items()}
-        result |= {f"{name}/{key}" if name else key: number(key, value) for key, value in found.items()}
+        found = {key: measured(key, tally.values()["entropy"], scores) for key in reported("ood")}
+        result |= {f"{name}/{key}" if name else key: value for key, value in found.items()}
     return result
 
 

@@ -21,7 +21,7 @@ from bayesify.families.scale import (
 )
 from bayesify.families.zero_mean import ZeroMean, ZeroMeanError
 from bayesify.laws.noise import standard_normal
-from bayesify.names import lookup
+from bayesify.names import Registry, lookup
 
 FAMILIES: dict[str, type[Family]] = {
     "normal": Normal,
@@ -42,6 +42,7 @@ FAMILIES: dict[str, type[Family]] = {
     "inverse_gamma": InverseGamma,
     "zero_mean_error": ZeroMeanError,
 }
+FAMILIES = Registry(Family, FAMILIES)
 
 #: what the positive families, those with |w| in their line, have in common; shown wherever families are listed
 NOTE = (

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from bayesify.names import lookup
+from bayesify.names import Registry, lookup
 from bayesify.priors.base import Prior, check_options
 from bayesify.priors.by_tensor import FanIn, PerLayer, WeightNorm
 from bayesify.priors.joint import Direction, Dirichlet, GroupLaplace, Radial
@@ -60,6 +60,7 @@ PRIORS: dict[str, type[Prior]] = {
     "group_laplace": GroupLaplace,
     "weight_norm": WeightNorm,
 }
+PRIORS = Registry(Prior, PRIORS)
 
 
 def prior(name: str, **options: Any) -> Prior:

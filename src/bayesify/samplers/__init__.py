@@ -1,5 +1,6 @@
 """Samplers, one per file: torch optimisers that draw. Adding one: a file here and a line in SAMPLERS."""
 
+from bayesify.names import Registry
 from bayesify.samplers.atmc import ATMC
 from bayesify.samplers.base import Sampler
 from bayesify.samplers.psgld import PSGLD
@@ -14,5 +15,6 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "sgnht": SGNHT,
     "atmc": ATMC,
 }
+SAMPLERS = Registry(Sampler, SAMPLERS)
 
 __all__ = ["ATMC", "PSGLD", "SAMPLERS", "SGHMC", "SGLD", "SGNHT", "Sampler"]

@@ -50,6 +50,8 @@ def select(net: nn.Module, where: Where, example: tuple[Any, ...] | None = None)
 
     example: positional and keyword arguments of one call and, optionally, what picks the prediction out of its result
     """
+    if not isinstance(where, Where):
+        raise TypeError(f"where={where!r} must be a choice, e.g. bf.where.all; give other options by name")
     slots, hidden = find_slots(net), hidden_places(net)
     first, last, order_rule = _ends(net, where, example)
     aliases: dict[int, list[str]] = {}

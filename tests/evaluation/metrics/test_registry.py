@@ -168,7 +168,7 @@ def test_what_is_refused() -> None:
     bf.metrics.register("mine", worst_class)
     with pytest.raises(ValueError, match=r"name='mine' exists.*METRICS\.pop\('mine'\)"):
         bf.metrics.register("mine", worst_class)
-    for bad in ("", "a/b", 3):
+    for bad in ("", "a/b", 3, "a b", " ", "a\n"):
         with pytest.raises(ValueError, match="must be a word without '/'"):
             bf.metrics.register(bad, worst_class)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="task='regresion' does not exist.*Did you mean 'regression'"):
@@ -177,7 +177,17 @@ def test_what_is_refused() -> None:
         bf.metrics.register("own", 0.5, task="regression")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="better='up' must be 'higher', 'lower' or None"):
         bf.metrics.register("own", worst_class, better="up")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unit='kg' must be '%', 'count' or ''"):
+        bf.metrics.register("own", worst_class, unit="kg")  # type: ignore[arg-type]
     assert "own" not in METRICS
+
+
+@pytest.mark.parametrize("task", ["classification", "ood"])
+def test_an_error_inside_a_metric_names_it(task: str) -> None:
+    bf.metrics.register("own", lambda a, b: a.nothing, task=task)
+    model, x = ensemble(nn.Linear(4, 3), "categorical"), torch.randn(2, 4)
+    with pytest.raises(RuntimeError, match=r"metric 'own' failed: .*'nothing' \(AttributeError\)"):
+        bf.evaluate(model, [(x, torch.tensor([0, 1]))], ood=[x])
 
 
 @pytest.mark.parametrize(

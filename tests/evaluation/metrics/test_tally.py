@@ -179,5 +179,6 @@ def test_words_of_a_table() -> None:
     assert header("nll", 20) == "NLL"
     assert header("fog/accuracy") == "accuracy"
     assert header("noise/auroc_mutual_information") == "AUROC by mutual information"
+    assert (header("nll_of_one"), header("few")) == ("nll of one", "few")
     assert written("val_accuracy", 0.5) == "50.00 %"
     assert written("unheard_of", 0.123456) == "0.1235"

@@ -43,6 +43,13 @@ def test_suggested_mass_from_a_known_curvature() -> None:
         suggest(model, x, torch.randn(200, 1))
 
 
+def test_a_sampler_without_a_thermostat_gets_no_rate() -> None:
+    model, x, y = regression(noise=1.0, sampler="sghmc")
+    for found in (suggest(model, x, y), tune(model, [(x, y)], num_steps=20)):
+        assert found.thermostat_rate is None and "thermostat_rate:" not in str(found)
+        bf.ThermostatMCMC(sampler="sghmc", mass=found.mass, thermostat_rate=found.thermostat_rate)
+
+
 @pytest.mark.parametrize("batch", [NUM, 40])
 @pytest.mark.parametrize("sampler", ["sgld", "psgld"])
 def test_samplers_without_a_mass_get_a_step_size(sampler: str, batch: int) -> None:

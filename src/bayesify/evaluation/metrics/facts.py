@@ -1,6 +1,6 @@
 """What each number says, which way is better, and how it is written: one place for every table."""
 
-from bayesify.evaluation.metrics.registry import METRICS, Fact, Metric
+from bayesify.evaluation.metrics.registry import METRICS, Fact, Metric, reported
 
 #: numbers that are no metrics of their own; those are in METRICS
 FACTS: dict[str, Fact] = {
@@ -60,7 +60,8 @@ def header(name: str, num_bins: int | None = None) -> str:
     last = name.rsplit("/", 1)[-1]
     known = fact(name)
     text = known.short if known.short else last.replace("_", " ")
-    if last not in METRICS and last not in FACTS and known.short:  # "auroc_mutual_information"
-        text += f" by {last.partition('_')[2].replace('_', ' ')}"
+    if last not in METRICS and last not in FACTS:
+        start, _, score = last.partition("_")
+        text = (f"{text} by {score}" if start in reported("ood") else last).replace("_", " ")
     binned = last in ("ece", "mce", "adaptive_ece", "classwise_ece") and num_bins is not None
     return f"{text} ({num_bins} bins)" if binned else text

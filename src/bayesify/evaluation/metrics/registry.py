@@ -1,8 +1,9 @@
 """The registry of metrics: what `bf.evaluate` computes, and what every table says about the numbers."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 
@@ -95,8 +96,8 @@ def register(
     """
     from bayesify.evaluation.metrics.facts import FACTS
 
-    if not isinstance(name, str) or not name or "/" in name:
-        raise ValueError(f"name={name!r} must be a word without '/', e.g. name='worst_class'")
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.+-]+", name):
+        raise ValueError(f"name={name!r} must be a word without '/' or blanks, e.g. name='worst_class'")
     if name in METRICS or name in FACTS:
         raise ValueError(
             f"name={name!r} exists: choose another name, or take a metric of your own out first with "
@@ -107,6 +108,8 @@ def register(
         raise TypeError(f"f={f!r} must be a function, {TASKS[task]}")
     if better not in ("higher", "lower", None):
         raise ValueError(f"better={better!r} must be 'higher', 'lower' or None")
+    if unit not in get_args(Unit):
+        raise ValueError(f"unit={unit!r} must be '%', 'count' or ''")
     words = about if about else (f.__doc__ or "").strip().split("\n")[0]
     METRICS[name] = Metric(f, words, better, unit, **{task: True})  # type: ignore[arg-type]
 
@@ -121,8 +124,12 @@ def needs_whole(task: str) -> bool:
     return any(getattr(metric, task) is True for metric in METRICS.values())
 
 
-def number(name: str, value: Any) -> float:
-    """What a metric returned, as a number."""
+def measured(name: str, *args: Any) -> float:
+    """What the metric of this name gives for `args`, as a number."""
+    try:
+        value = METRICS[name](*args)
+    except Exception as error:
+        raise RuntimeError(f"metric {name!r} failed: {error} ({type(error).__name__})") from error
     shape = getattr(value, "shape", ())
     try:
         if isinstance(value, str):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bayesify.evaluation.metrics import calibration, classification, selective, uncertainty
 from bayesify.evaluation.metrics.confidence import ConfidenceSets, confidence_sets
-from bayesify.evaluation.metrics.registry import number, reported
+from bayesify.evaluation.metrics.registry import measured, reported
 from bayesify.predict.predictive import Predictive, concatenate
 
 
@@ -54,7 +54,7 @@ class Tally(ABC):
             way = getattr(metric, self.task)
             if way is True:
                 if self._whole is not None:
-                    found[name] = number(name, metric(self._predictions(), self.values()["target"]))
+                    found[name] = measured(name, self._predictions(), self.values()["target"])
                 continue
             value = self.mean(way) if isinstance(way, str) else way(self)
             if value is not None:

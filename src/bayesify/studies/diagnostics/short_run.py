@@ -67,8 +67,8 @@ class _Run:
     def __init__(self, model: Any, start: Suggestion, seed: int) -> None:
         self.model, self.num_data, self.mass = model, int(model.num_data), start.mass
         self.temperature = model.method.temperature
-        settings: dict[str, Any] = {"temperature": self.temperature, "seed": seed, **start.settings}
-        self.sampler = ATMC(model.method.groups(model), num_data=self.num_data, **settings)
+        settings = ATMC.settings(start.lr, self.num_data) | start.settings | {"temperature": self.temperature}
+        self.sampler = ATMC(model.method.groups(model), num_data=self.num_data, seed=seed, **settings)
         self.parameters = {n: p for n, p in model.net.named_parameters() if p.requires_grad}
         self.before: dict[str, Tensor] = {}
         self.noise: dict[str, list[float]] = {name: [] for name in self.parameters}  # ½ mean (G − G')²
@@ -126,7 +126,7 @@ def _conclude(start: Suggestion, end: Suggestion, run: _Run, num_steps: int) -> 
         f"temperature alone moves weights by {thermal * shift:.2g}",
         f"a step is like SGD with learning rate {h**2 * run.num_data / mass:.2g} and momentum {DECAY}; the loss went "
         f"from {run.losses[0]:.3g} to {run.losses[-1]:.3g}",
-        *usual_reasons(h, mass),
+        *usual_reasons(h, mass)[: 2 if start.thermostat_rate is None else 3],
     ]
     speed = FASTEST / math.sqrt(mass) if thrown else None
     if thrown:

@@ -62,18 +62,19 @@ def suggest(
     check_number("lr", lr, above=True)
     x, y = beside(model, (x, y))
     curvature = _largest_curvature(model, x, y, iterations, seed)
-    if isinstance(model.method, ThermostatMCMC) and not model.method.has("mass"):
+    sampled = isinstance(model.method, ThermostatMCMC)
+    if sampled and not model.method.has("mass"):
         return _step_size(model.method.sampler, model.num_data, max(curvature, 1e-12), len(y), lr)
     mass = model.num_data * max(curvature, 1e-12) * lr**2 / STABLE**2
     noise = -math.log(DECAY) / lr
-    rate = 1e-3 / lr**2
+    rate = None if sampled and not model.method.has("thermostat_rate") else 1e-3 / lr**2
     step = lr**2 * model.num_data / mass
     reasons = (
         f"mass: the largest curvature of the mean loss is {curvature:.3g}; √(num_data · {curvature:.3g} / mass) "
         f"· lr = {STABLE} is about as far as the integrator stays true",
         f"a step is then like SGD with learning rate {step:.2g} and momentum {DECAY}; weights move by "
         f"{lr / math.sqrt(mass):.2g} a step (root mean square)",
-        *usual_reasons(lr, mass),
+        *usual_reasons(lr, mass)[: 2 if rate is None else 3],
         f"max_speed={3 / math.sqrt(mass):.3g} would bound a step at three times its usual size",
     )
     return Suggestion(lr, mass, noise, rate, reasons)

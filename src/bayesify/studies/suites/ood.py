@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bayesify.data import Split
 from bayesify.evaluation.evaluate import SCORES, scores_of
-from bayesify.evaluation.metrics.registry import number, reported
+from bayesify.evaluation.metrics.registry import measured, reported
 from bayesify.studies.suites.subject import Outcome, Subject
 
 HISTOGRAM_BINS = 40
@@ -30,8 +30,8 @@ def ood_suite(subject: Subject) -> Outcome:
         outside = scores_of(subject.model, parts, subject.num_draws, generator)
         for score in SCORES:
             ending = "" if score == "entropy" else f"_{score}"
-            for key, metric in reported("ood").items():
-                metrics[f"{name}/{key}{ending}"] = number(key, metric(inside[score], outside[score]))
+            for key in reported("ood"):
+                metrics[f"{name}/{key}{ending}"] = measured(key, inside[score], outside[score])
         arrays[f"outside_{name}"] = _histogram(outside["entropy"], edges)
     return Outcome(metrics, arrays)
 
