@@ -48,7 +48,7 @@ def test_the_options_of_one_entry() -> None:
     assert "Did you mean 'mc_vi'?" in fail("show", "methods", "mcvi")
 
 
-@pytest.mark.parametrize("what", ["methods", "nets", "data"])
+@pytest.mark.parametrize("what", ["methods", "nets", "data", "priors", "likelihoods", "samplers"])
 def test_every_option_has_a_meaning(what: str) -> None:
     for name, entry in registry(what).items():
         lacking = set(options_of(entry)) - set(meanings(entry))

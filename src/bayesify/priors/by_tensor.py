@@ -33,6 +33,7 @@ class ByTensor(Prior):
 class FanIn(ByTensor):
     """N(0, gain²/fan_in) for every tensor of two or more dimensions, fan_in = entries of one output (shape[1:]).
 
+    gain:     std of a tensor times √fan_in
     bias_std: the std for tensors of fewer dimensions (biases, norms), whose fan-in is not in their shape.
     """
 
@@ -80,6 +81,7 @@ class PerLayer(ByTensor):
 
     rules:    {regular expression: prior}, or pairs of them; a prior is a name, `bf.prior(...)`, or plain data
               {"prior": name, "options": {...}}. Expressions are searched for: "^conv1", "bias$".
+    default:  the prior of tensors that no rule finds
     """
 
     name = "per_layer"

@@ -33,6 +33,9 @@ class Radial(Joint):
     """w = loc + scale ρ z/‖z‖, ρ = |N(0, 1)|, z standard normal of the whole tensor (D entries).
 
     log p(w) = −D log s + ½ log(2/π) − r²/2 − log(2π^{D/2}/Γ(D/2)) − (D − 1) log r, r = ‖(w − m)/s‖ (FORMULAS 2.2).
+
+    loc:   m, the centre
+    scale: s, the width, above 0
     """
 
     name = "radial"
@@ -53,6 +56,8 @@ class GroupLaplace(Joint):
 
     log p(w_i) = −‖w_i‖/b − d log b − log(2 π^{d/2} Γ(d) / Γ(d/2)), d entries in a feature. A tensor of one
     dimension has features of one entry: then this is the Laplace prior.
+
+    scale: b, above 0
     """
 
     name = "group_laplace"
@@ -76,6 +81,8 @@ class Direction(Joint):
     dimensions the radius has density r^{d−1} p, whose mode tends to √((1 + √3)/2) = 1.169 as d grows. `flat` = 1
     adds −(d − 1) log ‖φ‖, and the mode is 1. The constant that would make p a density is left out: it depends on
     d alone.
+
+    flat: 0 as in the paper, 1 for directions of length 1
     """
 
     name = "direction"

@@ -13,7 +13,11 @@ from bayesify.priors.real import LocationScale
 
 
 class Positive(LocationScale):
-    """The density of scale ξ, ξ > 0 from a law, for a fixed scale; entries independent."""
+    """The density of scale ξ, ξ > 0 from a law, for a fixed scale; entries independent.
+
+    rate:          1 / scale, above 0
+    concentration: the shape, above 0
+    """
 
     lower = 0.0
 
@@ -52,7 +56,10 @@ class Gamma(Positive):
 
 
 class Erlang(Gamma):
-    """The gamma prior with a whole concentration: the law of a sum of that many exponential numbers."""
+    """The gamma prior with a whole concentration: the law of a sum of that many exponential numbers.
+
+    concentration: how many, a whole number
+    """
 
     name = "erlang"
     about = "Gamma(concentration, rate), concentration a whole number, w > 0"
@@ -62,7 +69,10 @@ class Erlang(Gamma):
 
 
 class ChiSquared(Positive):
-    """χ² with df degrees of freedom: Gamma(df/2, ½), w > 0, entries independent."""
+    """χ² with df degrees of freedom: Gamma(df/2, ½), w > 0, entries independent.
+
+    df: degrees of freedom, above 0
+    """
 
     name = "chi_squared"
     about = "χ² with df degrees of freedom, w > 0"
@@ -74,7 +84,10 @@ class ChiSquared(Positive):
 
 
 class InverseGamma(Positive):
-    """p(w) = rate^k w^{−k−1} exp(−rate/w)/Γ(k), w > 0, k the concentration; entries independent."""
+    """p(w) = rate^k w^{−k−1} exp(−rate/w)/Γ(k), w > 0, k the concentration; entries independent.
+
+    rate: of 1/w, above 0
+    """
 
     name = "inverse_gamma"
     about = "1/w ~ Gamma(concentration, rate), w > 0"
@@ -86,7 +99,10 @@ class InverseGamma(Positive):
 
 
 class InverseGaussian(Positive):
-    """p(w) = √(λ/(2πw³)) exp(−λ(w − μ)²/(2μ²w)), w > 0, μ = loc (the mean), λ = concentration; independent."""
+    """p(w) = √(λ/(2πw³)) exp(−λ(w − μ)²/(2μ²w)), w > 0, μ = loc (the mean), λ = concentration; independent.
+
+    loc: the mean, above 0
+    """
 
     name = "inverse_gaussian"
     about = "inverse Gaussian of mean loc and shape concentration, w > 0"
@@ -134,7 +150,11 @@ class Weibull(Positive):
 
 
 class LogNormal(Prior):
-    """log w ~ N(loc, scale²), w > 0, entries independent."""
+    """log w ~ N(loc, scale²), w > 0, entries independent.
+
+    loc:   mean of log w
+    scale: std of log w
+    """
 
     name = "log_normal"
     about = "log w ~ N(loc, scale²), w > 0"
@@ -163,7 +183,11 @@ class LogNormal(Prior):
 
 
 class Pareto(Prior):
-    """p(w) = a s^a/w^{a+1}, w ≥ s, a = alpha, s = scale; entries independent."""
+    """p(w) = a s^a/w^{a+1}, w ≥ s, a = alpha, s = scale; entries independent.
+
+    scale: the smallest weight, above 0
+    alpha: power of the tail, above 0
+    """
 
     name = "pareto"
     about = "alpha scale^alpha/w^{alpha+1}, w ≥ scale"

@@ -14,7 +14,11 @@ from bayesify.priors.base import Prior, number, positive
 
 
 class LocationScale(Prior):
-    """The density of loc + scale ξ, ξ from a law, for fixed numbers; entries independent."""
+    """The density of loc + scale ξ, ξ from a law, for fixed numbers; entries independent.
+
+    loc:   the centre
+    scale: the width, above 0
+    """
 
     law: laws.Law
     loc: float
@@ -47,7 +51,11 @@ class LocationScale(Prior):
 
 
 class Normal(LocationScale):
-    """p(w) = N(w; mean, std²), entries independent."""
+    """p(w) = N(w; mean, std²), entries independent.
+
+    mean: the centre
+    std:  the width, above 0
+    """
 
     name = "normal"
     about = "N(mean, std²)"
@@ -94,6 +102,8 @@ class Error(LocationScale):
 
     c = 1 is the normal prior, c = 2 the Laplace prior of twice the scale. `terms` is a polynomial where 2/c is even,
     |w|^{2/c} where loc = 0, else log p is no sum of features.
+
+    tail: c, above 0; larger ones have heavier tails
     """
 
     name = "error"
@@ -111,7 +121,10 @@ class Error(LocationScale):
 
 
 class StudentT(LocationScale):
-    """p(w) ∝ (1 + z²/ν)^{−(ν+1)/2}, z = (w − loc)/scale, ν = df; entries independent."""
+    """p(w) ∝ (1 + z²/ν)^{−(ν+1)/2}, z = (w − loc)/scale, ν = df; entries independent.
+
+    df: degrees of freedom, above 0; few for heavy tails
+    """
 
     name = "student_t"
     about = "Student's t with df degrees of freedom"
@@ -123,7 +136,12 @@ class StudentT(LocationScale):
 
 
 class NormalMixture(Prior):
-    """p(w) = π N(w; 0, s₁²) + (1 − π) N(w; 0, s₂²), π the option `mix`; entries independent (Blundell et al. 2015)."""
+    """p(w) = π N(w; 0, s₁²) + (1 − π) N(w; 0, s₂²), π the option `mix`; entries independent (Blundell et al. 2015).
+
+    mix:  weight of the first normal, between 0 and 1
+    std1: of the first normal
+    std2: of the second normal
+    """
 
     name = "normal_mixture"
     about = "mix N(0, std1²) + (1 − mix) N(0, std2²)"
@@ -163,6 +181,8 @@ class LogUniform(Prior):
     With log_constant = 0 the KL of a normal with mean μ and variance σ² → ∞·μ² tends to −½ log 2πe − ½ (γ + log 2) =
     −2.0541 per weight; papers subtract that limit, as log_constant = −2.0541 does. At 0 the density is that of the
     smallest normal number.
+
+    log_constant: the free constant, in nats per weight
     """
 
     name = "log_uniform"

@@ -20,11 +20,14 @@ SETTINGS = ("lr", "mass", "temperature", "thermostat_rate", "noise", "max_speed"
 
 
 class MomentumSampler(Sampler):
-    """lr = h, mass = m, noise = D, max_speed = c (None: Gaussian kinetic energy), thermostat_rate = κ.
+    """Momentum p and friction, for some with a thermostat ξ; h = lr. Keep √(λ/m) h below about 0.3, λ the largest
+    curvature of U.
 
-    `noise=None` takes D = −log(0.9) / lr: a full step keeps 0.9 of the momentum. D stays as it is when a
-    schedule changes the step. Keep √(λ/m) h below about 0.3, λ the largest curvature of U.
-
+    mass:       m, above 0
+    noise:      D; None: −log(0.9) / lr, with which a full step keeps 0.9 of the momentum. It stays as it is when a
+                schedule changes the step
+    max_speed:  c of the hyperbolic kinetic energy; None: Gaussian
+    thermostat_rate: κ; samplers without a thermostat, as SGHMC, take none
     integrator: "fused", Algorithm 1 of paper 4 corrected, or "strang", kick and friction apart (BAOAB).
                 Both are second order; the position is the same function of time in both.
     compile:    compile the update for the CPU or GPU (the first step takes seconds)
