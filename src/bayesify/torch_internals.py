@@ -98,16 +98,17 @@ foreach_sub, foreach_sub_, foreach_addcmul = _foreach("sub"), _foreach("sub_"), 
 foreach_exp, foreach_norm = _foreach("exp"), _foreach("norm")
 
 
-def _non_finite(tensors: list[Tensor], found: Tensor, scale: Tensor) -> None:
+def non_finite_by_norms(tensors: list[Tensor], found: Tensor, scale: Tensor) -> None:
+    """Add NaN to `found` where one of the tensors holds NaN or infinite values."""
     norms = torch.stack(list(foreach_norm(tensors, math.inf)))
-    found.add_((norms - norms).sum())  # NaN where one is infinite or NaN
+    found.add_((norms - norms).sum())
 
 
 non_finite_check = _internal(
     "torch._amp_foreach_non_finite_check_and_unscale_",
     "looking for gradients that are not finite in one kernel",
     "a little speed: norms are taken instead",
-    _non_finite,
+    non_finite_by_norms,
 )
 
 # torch.func, the dispatcher and autograd

@@ -59,12 +59,8 @@ def write_checkpoint(folder: Path, step: int, state: Mapping[str, Any], keep_las
 
 def find_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """(step, path) of every checkpoint, newest first."""
-    found = []
-    for path in folder.glob("step-*.safetensors"):
-        match = re.fullmatch(r"step-(\d+)\.safetensors", path.name)
-        if match:
-            found.append((int(match[1]), path))
-    return sorted(found, reverse=True)
+    names = ((re.fullmatch(r"step-(\d+)\.safetensors", path.name), path) for path in folder.glob("step-*"))
+    return sorted(((int(match[1]), path) for match, path in names if match), reverse=True)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

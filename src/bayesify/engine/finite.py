@@ -1,6 +1,5 @@
 """Noticing a loss or gradient that is not finite before the optimiser takes it."""
 
-import math
 from typing import Any
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor
 
 from bayesify import torch_internals as internals
 from bayesify.checks import NonFiniteError
+from bayesify.files.differences import first_few
 
 
 class FiniteCheck:
@@ -28,22 +28,17 @@ class FiniteCheck:
         self.lazy = next(model.parameters()).is_cuda and getattr(
             optimizer, "_step_supports_amp_scaling", False
         )
-        self.pending: list[
-            Tensor
-        ] = []  # one number a step since the last reading: not 0 where it was skipped
+        # one number a step since the last reading: not 0 where it was skipped
+        self.pending: list[Tensor] = []
 
     def before_step(self, total: Tensor) -> None:
         """Call after backward, before the optimiser's step."""
         bad = torch.zeros((), device=total.device)
         one = torch.ones((), device=total.device)
         for same_type in self._gradients():
-            if (
-                same_type[0].dtype == torch.bfloat16
-            ):  # no such kernel on a GPU; ‖g‖∞ is NaN or infinite where one is
-                norms = torch.stack(internals.foreach_norm(same_type, math.inf))
-                bad = bad + (norms - norms).sum().float()
-            else:  # one kernel: sets `bad` where a gradient is not finite
-                internals.non_finite_check(same_type, bad, one)
+            half = same_type[0].dtype == torch.bfloat16  # has no such kernel on a GPU
+            check = internals.non_finite_by_norms if half else internals.non_finite_check
+            check(same_type, bad, one)  # `bad` is not 0 where a gradient is not finite
         bad = bad + (total.detach() - total.detach())  # NaN where the loss is not finite
         if self.fabric.world_size > 1:  # shards and batches differ: all ranks stop or none
             bad = self.fabric.all_reduce(bad.ne(0).float(), reduce_op="max")
@@ -77,15 +72,10 @@ class FiniteCheck:
             self._raise(total, ago=taken - bad.index(True))
 
     def _raise(self, total: Tensor | None, ago: int) -> None:
-        names = [
-            name
-            for name, p in self.model.named_parameters()
-            if p.grad is not None and not _local(p.grad).isfinite().all()
-        ]
+        gradients = {name: p.grad for name, p in self.model.named_parameters() if p.grad is not None}
+        names = [name for name, grad in gradients.items() if not _local(grad).isfinite().all()]
         value = "?" if total is None else f"{total.detach().item():g}"
-        where = f"; gradients are not finite in {', '.join(names[:3])}" if names else ""
-        if len(names) > 3:
-            where += f" and {len(names) - 3} more"
+        where = f"; gradients are not finite in {first_few(names, 3)}" if names else ""
         trouble = f"the loss ({value}) or a gradient is not finite{where}"
         remedy = (
             ". The optimiser step was not taken. "

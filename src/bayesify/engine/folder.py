@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from bayesify.engine.checkpoint import find_checkpoints
@@ -42,9 +41,7 @@ class RunFolder:
                 left_over.unlink(missing_ok=True)  # of a run that was killed while writing
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._lock is not None:
             os.close(self._lock)
 

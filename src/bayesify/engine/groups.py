@@ -104,16 +104,22 @@ def split_processes(num_groups: int, accelerator: str = "auto") -> Iterator[Grou
             )
         yield group
     finally:
-        if store is not None and dist.is_initialized():
-            dist.destroy_process_group()
-            # gloo's thread still needs the interpreter to let go of the last collective: a process that
-            # ends at once aborts there (pytorch issue 190489)
-            time.sleep(0.1)
+        if store is not None:
+            leave_process_group()
         for key, value in before.items():
             if value is None:
                 os.environ.pop(key, None)
             else:
                 os.environ[key] = value
+
+
+def leave_process_group() -> None:
+    """Leave the world that torch.distributed has joined, where it has one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+        # gloo's thread still needs the interpreter to let go of the last collective: a process that
+        # ends at once aborts there (pytorch issue 190489)
+        time.sleep(0.1)
 
 
 class World(NamedTuple):

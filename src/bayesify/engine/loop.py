@@ -224,9 +224,8 @@ class Loop:
     def _validate(self) -> dict[str, float]:
         """The metrics on the validation data; the best model so far is saved."""
         state = self.state
-        generator = Generator(self.fabric.device).manual_seed(
-            state.epoch
-        )  # training's draws stay as they are
+        # training's draws stay as they are
+        generator = Generator(self.fabric.device).manual_seed(state.epoch)
         with state.ema.in_place() if state.ema is not None else nullcontext(), self.model.uncautioned():
             metrics = evaluate(self.model, self.val, self.o.val_draws, generator=generator)
             if state.is_best(metrics["nll"]) and self.folder.path is not None:

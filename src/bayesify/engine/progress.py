@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any
 
 WIDE = 110  # columns from which the parts of the loss have room too
@@ -31,9 +30,7 @@ class Progress:
             self.task = self.bar.add_task("starting", total=total, info="")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.bar is not None:
             self.bar.stop()
 

@@ -12,11 +12,11 @@ def check_same_network(model: nn.Module, stored: Mapping[str, Tensor], folder: P
     """Raise where parameters or buffers are missing, unexpected or of another shape, with the first few of them."""
     state = model.state_dict()
     mine = {name: t for name, t in [*model.named_parameters(), *model.named_buffers()] if name in state}
+    # not the draws of a chain
+    theirs = {name: t for name, t in stored.items() if name in mine or name not in state}
     found = differences(
         mine,
-        {
-            name: t for name, t in stored.items() if name in mine or name not in state
-        },  # not the draws of a chain
+        theirs,
         only_mine="it lacks ",
         only_stored="it has also ",
         shapes="{name} is {stored} there and {mine} here",

@@ -119,9 +119,7 @@ class OptionTable:
     def __post_init__(self) -> None:
         for name, each in self.options().items():
             value = getattr(self, name)
-            if isinstance(
-                value, np.generic
-            ):  # a number of numpy's, which neither JSON nor `random.seed` takes
+            if isinstance(value, np.generic):  # which neither JSON nor `random.seed` takes
                 value = value.item()
                 object.__setattr__(self, name, value)
             each.check(value, f"{self.prefix}{name}")

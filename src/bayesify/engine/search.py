@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -69,13 +69,11 @@ def search(
         value = metrics[metric]
         return Trial(settings, sign * math.inf if math.isnan(value) else value, metrics)
 
-    trials = _grid(run, grid) if num_trials is None else _optuna(run, grid, num_trials, sign, seed)
+    if num_trials is None:
+        trials = [run(dict(zip(grid, values, strict=True))) for values in itertools.product(*grid.values())]
+    else:
+        trials = _optuna(run, grid, num_trials, sign, seed)
     return sorted(trials, key=lambda trial: sign * trial.value)
-
-
-def _grid(run: Callable[[dict[str, float]], Trial], grid: Mapping[str, Sequence[float]]) -> Iterator[Trial]:
-    for values in itertools.product(*grid.values()):
-        yield run(dict(zip(grid, values, strict=True)))
 
 
 def _optuna(

@@ -2,12 +2,12 @@
 
 import atexit
 import os
-import time
 from typing import Any
 
 import torch
 from torch import nn
 
+from bayesify.engine.groups import leave_process_group
 from bayesify.engine.sharding import shard
 
 
@@ -48,7 +48,7 @@ def make_fabric(
     if mixed is not None:
         mixed.device = fabric.device.type
     if fabric.world_size > 1:
-        atexit.register(_leave_process_group)  # left to the interpreter's end, its threads may abort
+        atexit.register(leave_process_group)  # left to the interpreter's end, its threads may abort
     return fabric
 
 
@@ -65,12 +65,6 @@ def _autocast() -> Any:
             return data
 
     return Autocast("bf16-mixed", device="cpu")
-
-
-def _leave_process_group() -> None:
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
-        time.sleep(0.1)  # gloo's threads may still be on their way out
 
 
 def _number_of_processes(devices: int | str | list[int], num_nodes: int) -> int:

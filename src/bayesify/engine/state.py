@@ -20,6 +20,9 @@ from bayesify.model import BayesianModule
 from bayesify.objectives import KLWarmup, Loss
 
 ASSUMED_STEPS = 1000  # in an epoch of a loader that does not know its length
+#: what a checkpoint holds of a `RunState` as it is, and the parts that have a state of their own
+PLACE = ("epoch", "batch", "step", "seen", "best", "bad_epochs", "epoch_generator")
+PARTS = ("schedule", "warmup", "ema")
 
 
 class RunState:
@@ -117,24 +120,16 @@ class RunState:
 
     def write(self, folder: Path, keep_last: int) -> None:
         """A checkpoint; every rank calls it, the first one writes."""
+        parts = {name: getattr(self, name) for name in PARTS}
         state = {
-            "epoch": self.epoch,
-            "batch": self.batch,
-            "step": self.step,
-            "num_steps": self.num_steps,
-            "seen": self.seen,
-            "best": self.best,
-            "bad_epochs": self.bad_epochs,
+            **{name: getattr(self, name) for name in (*PLACE, "num_steps")},
             "sums": self._of_all_ranks([s.cpu() for s in self.sums]),
             "history": [dict(row) for row in self.history],
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "schedule": None if self.schedule is None else self.schedule.state_dict(),
-            "warmup": None if self.warmup is None else self.warmup.state_dict(),
-            "ema": None if self.ema is None else self.ema.state_dict(),
+            **{name: None if part is None else part.state_dict() for name, part in parts.items()},
             "random": self._of_all_ranks(random_state()),
             "epoch_random": self._of_all_ranks(self.epoch_random),
-            "epoch_generator": self.epoch_generator,
         }
         write_checkpoint(folder, self.step, state, keep_last, self.fabric.is_global_zero)
         self.fabric.barrier()
@@ -156,7 +151,7 @@ class RunState:
         self._load(state)
         for sum_, value in zip(self.sums, state["sums"][rank], strict=True):
             sum_.copy_(value)
-        for name in ("epoch", "batch", "step", "seen", "best", "bad_epochs", "epoch_generator"):
+        for name in PLACE:
             setattr(self, name, state[name])
         self.history.extend(state["history"])
         jump = changed_length(self.schedule, state.get("num_steps"), self.num_steps)
@@ -196,7 +191,8 @@ class RunState:
         self.model.load_state_dict(
             {name: load_like(mine[name], value) for name, value in state["model"].items()}
         )
-        for part, name in ((self.schedule, "schedule"), (self.warmup, "warmup"), (self.ema, "ema")):
+        for name in PARTS:
+            part = getattr(self, name)
             if part is not None and state[name] is not None:
                 part.load_state_dict(state[name])
 

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.batches import inputs_for, target_of, to_device
-from bayesify.evaluation.evaluate import counted_targets
+from bayesify.evaluation.evaluate import counted_targets, predictions
 from bayesify.likelihoods.shapes import log_of, match_real
 from bayesify.model import BayesianModule
 from bayesify.predict.calibration import calibrated, quantity
@@ -78,11 +77,8 @@ def best_calibration(
 ) -> float:
     """The number with the least negative log-likelihood on `loader`: `best_temperature`; of normal regressions the
     mean of (y − mean)² / variance, of others `best_scale`."""
-    device = next(model.parameters()).device
     logs, labels, squares, laws = [], [], [], []
-    for batch in loader:
-        target = to_device(target_of(batch), device)
-        prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator)
+    for prediction, target in predictions(model, loader, num_draws, generator):
         if not prediction.mean.isfinite().all():
             raise ValueError("the model predicts NaN or infinite values: there is nothing to calibrate")
         if prediction.law is not None:

@@ -1,6 +1,6 @@
 """bf.evaluate: a model's predictions on a data set as a dictionary of conventional metrics."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -60,11 +60,8 @@ def tally_of(
     model: Any, loader: Iterable[Any], num_draws: int, num_bins: int = 15, generator: Generator | None = None
 ) -> tuple[ClassificationTally, int]:
     """The tally of a classifier over a loader, and the number of examples."""
-    device = next(model.parameters()).device
     tally, num_data = ClassificationTally(num_bins, needs_whole("classification")), 0
-    for batch in loader:
-        target = to_device(target_of(batch), device)
-        prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator)
+    for prediction, target in predictions(model, loader, num_draws, generator):
         add_prediction(tally, prediction, target)
         num_data += len(target)
     if num_data == 0:
@@ -72,6 +69,15 @@ def tally_of(
     if len(tally) == 0:
         raise ValueError("every target is ignored: nothing to evaluate")
     return tally, num_data
+
+
+def predictions(
+    model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None, **options: Any
+) -> Iterator[tuple[Predictive, Tensor]]:
+    """What `model` predicts for every batch, and the batch's targets beside it."""
+    for batch in loader:
+        target = to_device(target_of(batch), next(model.parameters()).device)
+        yield model.predict(inputs_for(model, batch), num_draws, generator=generator, **options), target
 
 
 def add_prediction(tally: ClassificationTally, prediction: Predictive, target: Tensor) -> None:
@@ -115,11 +121,7 @@ def _regression(
     model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None
 ) -> dict[str, float]:
     tally = RegressionTally(needs_whole("regression"))
-    device = next(model.parameters()).device
-    for batch in loader:
-        target = to_device(target_of(batch), device)
-        x = inputs_for(model, batch)
-        prediction = model.predict(x, num_draws, keep_samples=True, generator=generator)
+    for prediction, target in predictions(model, loader, num_draws, generator, keep_samples=True):
         tally.add(prediction, **_real(prediction, target))
     if len(tally) == 0:
         raise ValueError("the loader is empty: nothing to evaluate")

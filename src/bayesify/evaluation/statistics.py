@@ -49,9 +49,7 @@ def paired_t_test(first: Numbers, second: Numbers) -> Evidence:
     """
     from scipy import stats
 
-    a, b = _array(first, 2, "first"), _array(second, 2, "second")
-    if len(a) != len(b):
-        raise ValueError(f"first has {len(a)} values, second {len(b)}: pairs are needed")
+    a, b = _pairs(first, second, 2)
     difference = a - b
     rounding = 1e-12 * max(np.abs(a).max(), np.abs(b).max())
     if np.ptp(difference) <= rounding:
@@ -76,9 +74,7 @@ def spearman(first: Numbers, second: Numbers) -> Evidence:
     """Rank correlation; a small p means that the two agree in order (or disagree, where it is negative)."""
     from scipy import stats
 
-    a, b = _array(first, 3, "first"), _array(second, 3, "second")
-    if len(a) != len(b):
-        raise ValueError(f"first has {len(a)} values, second {len(b)}: pairs are needed")
+    a, b = _pairs(first, second, 3)
     result = stats.spearmanr(a, b)
     return Evidence(float(result.statistic), float(result.pvalue), len(a))
 
@@ -95,6 +91,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
         corrected[i] = largest
     return corrected
+
+
+def _pairs(first: Numbers, second: Numbers, least: int) -> tuple[np.ndarray, np.ndarray]:
+    a, b = _array(first, least, "first"), _array(second, least, "second")
+    if len(a) != len(b):
+        raise ValueError(f"first has {len(a)} values, second {len(b)}: pairs are needed")
+    return a, b
 
 
 def _array(values: Numbers, least: int, name: str) -> np.ndarray:

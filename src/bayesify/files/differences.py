@@ -26,13 +26,14 @@ def differences(
         (only_stored, [name for name in stored if name not in mine]),
         ("", [shapes.format(name=n, mine=_shape(mine[n]), stored=_shape(stored[n])) for n in other]),
     )
-    return "; ".join(words + _first_few(found, num_named) for words, found in kinds if found)
+    return "; ".join(words + first_few(found, num_named) for words, found in kinds if found)
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:
     return tuple(tensor.shape)
 
 
-def _first_few(found: Sequence[str], most: int) -> str:
+def first_few(found: Sequence[str], most: int) -> str:
+    """The first `most` names, and how many more there are."""
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more

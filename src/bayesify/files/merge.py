@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from bayesify.files.differences import first_few
 from bayesify.files.storage import load
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.base import LEARNED
@@ -110,8 +111,7 @@ def _check_same(members: list[Member]) -> None:
         here, there = set(member.random), set(first.random)
         for words, names in (("random only here", here - there), ("random only there", there - here)):
             if names:
-                more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-                found.append(f"{words}: {', '.join(sorted(names)[:5])}{more}")
+                found.append(f"{words}: {first_few(sorted(names), 5)}")
         if found:
             raise ValueError(
                 f"{member.path} cannot be merged with {first.path}: {'; '.join(found)}"

@@ -74,8 +74,8 @@ def fields(prediction: Predictive) -> Columns:
     """A prediction as arrays, one row per example."""
     exact = prediction.input_shares is None
     if prediction.likelihood.task == "classification":
-        names = {name: name for name in ("probs", "label", "confidence", "entropy", "epistemic", "agreement")}
-        found = {key: getattr(prediction, name).numpy() for key, name in names.items()}
+        names = ("probs", "label", "confidence", "entropy", "epistemic", "agreement")
+        found = {name: getattr(prediction, name).numpy() for name in names}
         return found if exact else {**found, "input_noise": prediction.input_noise.numpy()}
     found = {
         "mean": prediction.mean.numpy(),

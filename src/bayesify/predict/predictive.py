@@ -1,7 +1,7 @@
 """Predictive: what a model predicts and how far to trust it, one object for every method."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,11 @@ from torch import Tensor
 
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.shapes import match_shape
+from bayesify.moments import replace as replace_in
 from bayesify.predict.mixture import NormalMixture, OutputMixture, joined
+
+#: the fields of a `Predictive` that are tensors, pairs of them, or None
+TENSORS = ("mean", "spread", "noise", "votes", "per_draw", "input_shares")
 
 
 @dataclass(frozen=True)
@@ -38,9 +42,8 @@ class Predictive:
     noise: Tensor  # average over draws of the entropy (classification) or the variance (regression)
     votes: Tensor | None  # share of draws voting for each class
     per_draw: tuple[Tensor, Tensor] | None = None  # (draws, ...) of both summaries, with keep_samples=True
-    input_shares: tuple[Tensor, Tensor] | None = (
-        None  # of a noisy input in `spread`, and in what the draws disagree
-    )
+    # of a noisy input in `spread`, and in what the draws disagree
+    input_shares: tuple[Tensor, Tensor] | None = None
     law: OutputMixture | None = None  # of a regression that is not normal: the outputs of all draws
 
     # -- classification -------------------------------------------------------------------------------
@@ -170,31 +173,17 @@ class Predictive:
 
     def beside(self, exact: "Predictive") -> "Predictive":
         """The same predictive, told what is predicted for the input without its variance."""
-        shares = (
-            _share(self.spread, exact.spread),
-            _share(self._disagreement, exact._disagreement),
-        )
+        shares = (_share(self.spread, exact.spread), _share(self._disagreement, exact._disagreement))
         return replace(self, input_shares=shares)
 
     def to(self, device: Any) -> "Predictive":
         """The same predictive with its tensors on another device."""
-        return self._map(lambda t: t.to(device))
 
-    def _map(self, function: Callable[[Tensor], Tensor]) -> "Predictive":
-        return replace(
-            self,
-            mean=function(self.mean),
-            spread=function(self.spread),
-            noise=function(self.noise),
-            votes=None if self.votes is None else function(self.votes),
-            per_draw=None
-            if self.per_draw is None
-            else (function(self.per_draw[0]), function(self.per_draw[1])),
-            input_shares=None
-            if self.input_shares is None
-            else (function(self.input_shares[0]), function(self.input_shares[1])),
-            law=None if self.law is None else self.law.map(function),
-        )
+        def there(tensor: Tensor) -> Tensor:
+            return tensor.to(device)
+
+        tensors = {name: replace_in(getattr(self, name), Tensor, there) for name in TENSORS}
+        return replace(self, **tensors, law=self.law and self.law.map(there))
 
     @property
     def _disagreement(self) -> Tensor:
@@ -222,35 +211,22 @@ class Predictive:
 
 def concatenate(parts: Sequence[Predictive]) -> Predictive:
     """Predictives of consecutive batches as one."""
-    first = parts[0]
-    return replace(
-        first,
-        mean=torch.cat([p.mean for p in parts]),
-        spread=torch.cat([p.spread for p in parts]),
-        noise=torch.cat([p.noise for p in parts]),
-        votes=None if first.votes is None else torch.cat([p.votes for p in parts if p.votes is not None]),
-        per_draw=None
-        if first.per_draw is None
-        else (
-            torch.cat([p.per_draw[0] for p in parts if p.per_draw], 1),
-            torch.cat([p.per_draw[1] for p in parts if p.per_draw], 1),
-        ),
-        input_shares=None
-        if all(p.input_shares is None for p in parts)
-        else (_cat_shares(parts, 0), _cat_shares(parts, 1)),
-        law=None if first.law is None else joined([p.law for p in parts if p.law is not None]),
-    )
+    if any(p.input_shares is not None for p in parts):
+        parts = [p if p.input_shares is not None else _without_shares(p) for p in parts]
+    tensors: dict[str, Any] = {}
+    for name in TENSORS:
+        dim, values = int(name == "per_draw"), [getattr(p, name) for p in parts]
+        if isinstance(values[0], tuple):
+            tensors[name] = tuple(torch.cat(each, dim) for each in zip(*values, strict=True))
+        elif values[0] is not None:
+            tensors[name] = torch.cat(values)
+    return replace(parts[0], **tensors, law=parts[0].law and joined([p.law for p in parts if p.law]))
 
 
-def _cat_shares(parts: Sequence[Predictive], i: int) -> Tensor:
-    """Batches with an exact input have shares of 0."""
-    like = ((p.spread, p._disagreement)[i] for p in parts)
-    return torch.cat(
-        [
-            torch.zeros_like(t) if p.input_shares is None else p.input_shares[i]
-            for p, t in zip(parts, like, strict=True)
-        ]
-    )
+def _without_shares(exact: Predictive) -> Predictive:
+    """A prediction for an input without variance, which has shares of 0."""
+    shares = (torch.zeros_like(exact.spread), torch.zeros_like(exact._disagreement))
+    return replace(exact, input_shares=shares)
 
 
 def _share(whole: Tensor, exact: Tensor) -> Tensor:

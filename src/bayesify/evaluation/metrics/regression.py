@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bayesify.predict.mixture import NormalMixture
+
 LEVELS = tuple(i / 20 for i in range(1, 20))
 NODES = 128  # of `crps_of`
 STEPS = 32
@@ -117,7 +119,7 @@ def quantile_levels(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
     Of a draw without variance that hits the target one half is below it.
     """
     mean, var, target = _as_draws(mean, var, target)
-    return torch.special.ndtr(_in_stds(target - mean, var)).mean(0)
+    return NormalMixture(mean, var).cdf(target)
 
 
 def calibration_curve(level: Tensor, levels: Sequence[float] = LEVELS) -> CalibrationCurve:
@@ -153,11 +155,6 @@ def _as_draws(mean: Tensor, var: Tensor, target: Tensor) -> tuple[Tensor, Tensor
 
 def _mean_absolute(mean: Tensor, var: Tensor) -> Tensor:
     """E|X| for X ~ N(mean, var); |mean| at variance 0."""
-    z = _in_stds(mean, var)
+    z = mean / var.sqrt().clamp_min(torch.finfo(var.dtype).tiny)  # at variance 0 ±∞, and 0 for no mean
     density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
     return 2 * var.sqrt() * density + mean * (2 * torch.special.ndtr(z) - 1)
-
-
-def _in_stds(distance: Tensor, var: Tensor) -> Tensor:
-    """distance / √var; at variance 0 its limit, ±∞, and 0 for no distance."""
-    return distance / var.sqrt().clamp_min(torch.finfo(var.dtype).tiny)
