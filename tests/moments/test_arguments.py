@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from propagation import by_jacobian, propagate, random_moments
 
 import bayesify as bf
-from bayesify.moments.scripted import scripts_inlined
+from bayesify.moments.foreign_functions import scripts_inlined
 
 
 def test_random_operands_may_be_given_by_name() -> None:

@@ -13,9 +13,9 @@ from torch import Tensor
 from bayesify import torch_internals as internals
 from bayesify.execution import compiling
 from bayesify.moments.arguments import in_order, learn_order, renamed
-from bayesify.moments.custom import with_graph
+from bayesify.moments.foreign_functions import with_graph
 from bayesify.moments.missing import no_place, no_rule, not_covered
-from bayesify.moments.standin import METADATA, OPERATORS, StandIn, holds, replace
+from bayesify.moments.standin import OPERATORS, StandIn, holds, replace
 from bayesify.moments.values import Entries, Gaussian, Moments, Simplex, narrowed, widened
 from bayesify.moments.writing import RESHAPES, VIEWS, Storage, applied, join
 
@@ -130,10 +130,8 @@ class Carrier(StandIn):
         return carried(copy.deepcopy(self.moments, memo), self.forms)
 
     @classmethod
-    def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def operate(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Find the rule of the operation, unpack the carriers, wrap or write back what it returns."""
-        if func in METADATA:
-            return func(*replace(args, Carrier, _mean), **replace(kwargs, Carrier, _mean))
         kwargs = renamed(kwargs)
         carrier = first_carrier((*args, *kwargs.values()))
         function = find(func, carrier.forms)
@@ -161,7 +159,8 @@ class Carrier(StandIn):
             return _write_back(func, args, kwargs, result, carrier.forms)
         result = wrap(result, carrier.forms)
         if func in VIEWS and isinstance(args[0], Carrier) and not isinstance(carrier.moments, Gaussian):
-            join(result, args[0], func, replace(args[1:], Carrier, _mean), replace(kwargs, Carrier, _mean))
+            shown = (replace(each, Carrier, Carrier.metadata) for each in (args[1:], kwargs))
+            join(result, args[0], func, *shown)
         return result
 
 
@@ -246,17 +245,10 @@ def _write_back(
     raise NotImplementedError(no_place(func))
 
 
-def _mean(carrier: Carrier) -> Tensor:
-    return carrier.moments.mean
-
-
 def first_carrier(values: Iterable[Any]) -> Any:
     """The first carrier among the values, also one level down in lists and tuples; None without one."""
     for value in values:
-        if isinstance(value, Carrier):
-            return value
-        if isinstance(value, list | tuple):
-            for v in value:
-                if isinstance(v, Carrier):
-                    return v
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, Carrier):
+                return each
     return None

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from bayesify.moments.standin import replace
-from bayesify.moments.values import Moments
+from bayesify.moments.values import Moments, mean_of
 
 
 class Sources(NamedTuple):
@@ -20,9 +20,5 @@ def sources(model: Any, x: Any) -> Sources:
 
     >>> weights, inputs = bf.moments.sources(model, bf.Moments(x, noise_var))
     """
-    whole, exact = model.pick(model(x)), model.pick(model(replace(x, Moments, _mean)))
+    whole, exact = model.pick(model(x)), model.pick(model(replace(x, Moments, mean_of)))
     return Sources(exact.var, whole.var - exact.var)
-
-
-def _mean(moments: Moments) -> Tensor:
-    return moments.mean

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class StandIn:
-    """Base of the stand-ins: subclasses say what to do with an operation in `handle`."""
+    """Base of the stand-ins: subclasses say what to do with an operation in `operate`."""
 
     def metadata(self) -> Tensor:
         """The tensor whose shape, dtype and device this object shows."""
@@ -20,8 +20,15 @@ class StandIn:
 
     @classmethod
     def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What becomes of an operation that takes a stand-in."""
-        raise NotImplementedError(f"{cls.__name__}.handle")
+        """What becomes of an operation that takes a stand-in: one that reads no values asks the tensor it shows."""
+        if func not in METADATA:
+            return cls.operate(func, args, kwargs)
+        return func(*replace(args, StandIn, _shown), **replace(kwargs, StandIn, _shown))
+
+    @classmethod
+    def operate(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What becomes of an operation that reads values."""
+        raise NotImplementedError(f"{cls.__name__}.operate")
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -110,6 +117,10 @@ class StandIn:
         return (self[i] for i in range(len(self)))  # type: ignore[index]
 
 
+def _shown(standin: StandIn) -> Tensor:
+    return standin.metadata()
+
+
 def _operator(operation: Any, reflected: bool = False) -> Any:
     def operator(self: StandIn, *args: Any) -> Any:
         return self.handle(operation, (*args, self) if reflected else (self, *args), {})
@@ -135,20 +146,11 @@ OPERATORS = [name for name, value in vars(StandIn).items() if getattr(value, "__
 StandIn.__hash__ = object.__hash__  # type: ignore[method-assign]  # __eq__ above is elementwise
 
 #: operations that read what a tensor is, not what it holds
-METADATA = {
-    torch.Tensor.size,
-    torch.Tensor.dim,
-    torch.Tensor.numel,
-    torch.Tensor.nelement,
-    torch.Tensor.ndimension,
-    torch.Tensor.stride,
-    torch.Tensor.is_floating_point,
-    torch.Tensor.is_complex,
-    torch.Tensor.is_contiguous,
-    torch.Tensor.element_size,
-    torch.is_floating_point,
-    torch.is_complex,
-    torch.numel,
+_METADATA = (
+    "size dim numel nelement ndimension stride is_floating_point is_complex is_contiguous element_size"
+)
+METADATA = {getattr(place, name, None) for name in _METADATA.split() for place in (torch, torch.Tensor)} - {
+    None
 }
 
 

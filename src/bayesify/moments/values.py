@@ -61,6 +61,11 @@ def parts(value: Any) -> tuple[Any, Any]:
     return (value.mean, value.var) if isinstance(value, Moments) else (value, None)
 
 
+def mean_of(value: Any) -> Tensor:
+    """The mean alone of what is random."""
+    return value.mean
+
+
 def as_moments(value: Any) -> Moments:
     """An operand with its variance, 0 for what is not random."""
     return value if isinstance(value, Moments) else certain(value)

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Generator, Tensor
 
-from bayesify.moments import METADATA, StandIn, replace
+from bayesify.moments import StandIn, replace
 from bayesify.moments.carrier import spelled
 from bayesify.moments.missing import calling_module, name_of
 from bayesify.passes.local import LOCAL_KINDS, LocalWeight, output_law
@@ -58,10 +58,8 @@ class LastOutput(StandIn):
         return LastOutput(parts, self.normal, self.num_draws, self.generator)
 
     @classmethod
-    def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def operate(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Operations that move entries act on every part; others are refused."""
-        if func in METADATA:
-            return func(*replace(args, LastOutput, LastOutput.metadata), **kwargs)
         if func not in MOVES or not isinstance(args[0], LastOutput):
             found: list[LastOutput] = []
             replace((args, kwargs), LastOutput, found.append)

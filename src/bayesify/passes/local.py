@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from bayesify.families import Family, standard_normal
 from bayesify.laws.noise import random_signs
-from bayesify.moments import METADATA, Moments, StandIn, replace
+from bayesify.moments import Moments, StandIn, replace
 from bayesify.moments.rules.linear import CONVOLUTIONS, LINEAR_MAPS, linear_map, variance_map
 from bayesify.moments.values import parts
 
@@ -66,10 +66,8 @@ class LocalWeight(StandIn):
         return self.q
 
     @classmethod
-    def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def operate(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A linear operation samples its output; any other takes the draw."""
-        if func in METADATA:
-            return func(*replace(args, LocalWeight, LocalWeight.metadata), **kwargs)
         if func in LINEAR_MAPS:
             x, weight, bias, rest = _linear_arguments(*args, **kwargs)
             if isinstance(weight, LocalWeight) and isinstance(x, Tensor):

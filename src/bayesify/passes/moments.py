@@ -12,8 +12,8 @@ from bayesify import torch_internals as internals
 from bayesify.execution import compiling
 from bayesify.families import Family
 from bayesify.moments import Carrier, CarrierMode, Gaussian, Moments, carried, unwrap
+from bayesify.moments.foreign_functions import scripts_inlined
 from bayesify.moments.rules.covariance import independent
-from bayesify.moments.scripted import scripts_inlined
 from bayesify.torch_internals import pytree
 from bayesify.weights.calls import Call, CheckpointGuard, Slots, Values, call_with
 
@@ -60,7 +60,7 @@ def _called(net: nn.Module, slots: Slots, values: Values, call: Call, guard: Che
     def outside(names: list[str]) -> Any:
         with (
             internals.DisableTorchFunction()
-        ):  # the mode has nothing to do with the KL and the weights' moments
+        ):  # the mode has no business with the KL and the weights' moments
             return values(names)
 
     mode = CarrierMode()
@@ -76,9 +76,7 @@ def _unwrapped(mode: CarrierMode, output: Any) -> Any:
 
     def one(value: Any) -> Any:
         value = unwrap(mode.standing_for(value))
-        if isinstance(
-            value, Moments | Gaussian | Tensor | nn.Module
-        ):  # first: dynamo knows no __dict__ of these
+        if isinstance(value, Moments | Gaussian | Tensor | nn.Module):  # dynamo knows no __dict__ of these
             return value
         held = getattr(value, "__dict__", None)
         if not isinstance(held, dict):

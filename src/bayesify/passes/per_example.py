@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments import METADATA, StandIn, replace
+from bayesify.moments import StandIn, replace
 from bayesify.moments.rules.linear import CONVOLUTIONS
 
 #: norm -> places of weight and bias among its arguments; do they lie on the channel axis (else: the last axes)?
@@ -55,10 +55,8 @@ class ExampleWeight(StandIn):
         return self.like
 
     @classmethod
-    def handle(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def operate(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Norms, linear maps and convolutions take one choice per example; others one for all."""
-        if func in METADATA:
-            return func(*replace(args, ExampleWeight, ExampleWeight.metadata), **kwargs)
         if func in NORMS:
             return _norm(func, args, kwargs)
         if func is F.linear:
@@ -98,7 +96,7 @@ def _norm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _beside(value: Any, y: Tensor, channels: bool) -> Tensor:
-    """A norm's weight or bias in the shape that broadcasts against `y`, (batch, 1, …)."""
+    """A weight of a norm, or a bias, in the shape that broadcasts against `y`, (batch, 1, …)."""
     own = isinstance(value, ExampleWeight)
     value = value.each() if own else value[None]  # (batch or 1, *shape)
     ones = (1,) * (y.dim() - value.dim())
@@ -110,7 +108,6 @@ def _linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
     """y_b = W_b x_b + c_b: (batch, …, in) -> (batch, …, out)."""
     if not _fits(input, weight, bias):
         return _shared(F.linear, (input, weight, bias), {})
-    middle = (1,) * (input.dim() - 2)
     if not isinstance(weight, ExampleWeight):
         y = F.linear(input, weight)
     elif weight.components is not None and len(weight.components) <= weight.batch:
@@ -120,11 +117,7 @@ def _linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
         rows = input.reshape(input.shape[0], -1, input.shape[-1])  # (batch, positions, in)
         y = torch.bmm(rows, weight.each().to(rows.dtype).mT)  # (batch, positions, out)
         y = y.view(*input.shape[:-1], -1)
-    if bias is None:
-        return y
-    own = isinstance(bias, ExampleWeight)
-    value = bias.each() if own else bias[None]  # (batch or 1, out)
-    return y + value.view(value.shape[0], *middle, -1).to(y.dtype)
+    return y if bias is None else y + _beside(bias, y, channels=False)
 
 
 def _convolution(func: Any, input: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Tensor:
@@ -146,8 +139,4 @@ def _convolution(func: Any, input: Any, weight: Any, bias: Any = None, *args: An
         y = y.view(batch, -1, *y.shape[2:])  # (batch, out, ...)
     else:
         y = apply(input, weight, groups)
-    if bias is None:
-        return y
-    own = isinstance(bias, ExampleWeight)
-    value = bias.each() if own else bias[None]
-    return y + value.view(value.shape[0], -1, *(1,) * (y.dim() - 2)).to(y.dtype)
+    return y if bias is None else y + _beside(bias, y, channels=True)

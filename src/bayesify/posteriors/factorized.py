@@ -13,6 +13,7 @@ from bayesify.execution import compiling
 from bayesify.families import Family, RandomTensor
 from bayesify.families.location_scale import LOG_STD_OF_NOTHING
 from bayesify.moments import Moments, replace
+from bayesify.moments.values import mean_of
 from bayesify.passes.last_layer import last_layer, last_output, refusal
 from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, random_weights
 from bayesify.passes.moments import FIRST_ORDER, call_with_moments, carriers
@@ -182,7 +183,7 @@ class Factorized(Posterior):
         caches = caches_restored(self.slots.values())
         with warnings.catch_warnings(), torch.random.fork_rng(devices), torch.no_grad(), watch, caches:
             warnings.simplefilter("ignore")  # the real call will warn
-            net(*replace(call.args, Moments, _mean), **replace(dict(call.kwargs), Moments, _mean))
+            net(*replace(call.args, Moments, mean_of), **replace(dict(call.kwargs), Moments, mean_of))
         put_back()
         self._learn(watch)
 
@@ -260,7 +261,3 @@ def _equal(priors: Mapping[str, Prior]) -> Iterable[tuple[Prior, list[str]]]:
 
 def _clones(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [tensor.clone() for tensor in tensors]
-
-
-def _mean(moments: Moments) -> Tensor:
-    return moments.mean

@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 from bayesify import torch_internals as internals
 from bayesify.batches import inputs_for
 from bayesify.moments import Moments, certain, holds, replace
+from bayesify.moments.values import mean_of
 from bayesify.passes.stacked import BatchedRemoved, Stacked
 from bayesify.posteriors import Call
 from bayesify.predict.accumulation import Accumulator, one_more
@@ -56,7 +57,7 @@ def predict(
     if not holds(x, Moments):
         return _predict(model, x, num_draws, keep_samples, generator, batched, compile)
     with _repeated(generator, next(model.parameters()).device):  # both passes get the same random numbers
-        exact = _predict(model, replace(x, Moments, _mean), num_draws, False, generator, batched, compile)
+        exact = _predict(model, replace(x, Moments, mean_of), num_draws, False, generator, batched, compile)
     whole = _predict(model, x, num_draws, keep_samples, generator, batched, compile)
     return whole.beside(exact)
 
@@ -108,10 +109,6 @@ def _repeated(generator: Generator | None, device: torch.device) -> Iterator[Non
     state = generator.get_state()
     yield
     generator.set_state(state)
-
-
-def _mean(moments: Moments) -> Tensor:
-    return moments.mean
 
 
 def shares(model: Any, num_draws: int) -> tuple[int, int]:

@@ -81,6 +81,8 @@ SELU_ALPHA, SELU_SCALE = 1.6732632423543772848170429916717, 1.050700987355480493
 
 #: names -> f′ of x and y = f(x)
 SLOPES: dict[str, Callable[..., Tensor]] = {
+    "leaky_relu": lambda m, y, negative_slope=0.01: torch.where(m > 0, torch.ones_like(m), negative_slope),
+    "hardsigmoid": lambda m, y: torch.where(m.abs() < 3, torch.full_like(m, 1 / 6), 0.0),
     "elu": lambda m, y, alpha=1.0: torch.where(m > 0, 1.0, alpha * m.clamp_max(0).exp()),
     "celu": lambda m, y, alpha=1.0: (m / alpha).clamp_max(0).exp(),
     "selu": lambda m, y: torch.where(m > 0, SELU_SCALE, SELU_SCALE * SELU_ALPHA * m.clamp_max(0).exp()),
@@ -107,14 +109,6 @@ PASSING: dict[str, Callable[..., Tensor]] = {
 register(passed, PASSING)
 
 
-@rule(*spelled("leaky_relu", "leaky_relu_"))
-def leaky_relu(x: Moments, negative_slope: float = 0.01) -> Moments:
-    """f′ = 1 above 0, else the slope."""
-    return Moments(
-        F.leaky_relu(x.mean, negative_slope), torch.where(x.mean > 0, x.var, negative_slope**2 * x.var)
-    )
-
-
 @rule(*spelled("prelu"))
 def prelu(x: Any, weight: Any) -> Moments:
     """The slope a of the negative half may be random too: Var (a x) = a² Var x + Var a ((E x)² + Var x)."""
@@ -132,13 +126,7 @@ def rrelu(x: Moments, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
     return prelu(x, Moments(slope, spread))
 
 
-@rule(*spelled("hardsigmoid"))
-def hardsigmoid(x: Moments) -> Moments:
-    """f′ = 1/6 inside ±3, else 0."""
-    return Moments(F.hardsigmoid(x.mean), torch.where(x.mean.abs() < 3, x.var / 36, 0.0))
-
-
-@rule(*spelled("clamp", "clamp_", "clip", "clip_"))
+@rule(*spelled("clamp clamp_ clip clip_ clamp_min clamp_min_"))
 def clamp(x: Any, min: Any = None, max: Any = None) -> Moments:
     """f′ = 1 between the bounds, which may be random themselves."""
     if any(isinstance(bound, Moments) for bound in (min, max)):
@@ -149,28 +137,9 @@ def clamp(x: Any, min: Any = None, max: Any = None) -> Moments:
     return Moments(mean, torch.where(mean == x.mean, x.var, 0.0))
 
 
-@rule(*spelled("clamp_min", "clamp_min_"))
-def clamp_min(x: Moments, min: Any) -> Moments:
-    """`clamp` from below."""
-    return clamp(x, min=min)
-
-
-@rule(*spelled("clamp_max", "clamp_max_"))
-def clamp_max(x: Moments, max: Any) -> Moments:
-    """`clamp` from above."""
-    return clamp(x, max=max)
-
-
-@rule(*spelled("hardtanh", "hardtanh_"))
-def hardtanh(x: Moments, min_val: float = -1.0, max_val: float = 1.0) -> Moments:
-    """`clamp` to [min_val, max_val]."""
-    return clamp(x, min_val, max_val)
-
-
-@rule(*spelled("relu6"))
-def relu6(x: Moments) -> Moments:
-    """`clamp` to [0, 6]."""
-    return clamp(x, 0.0, 6.0)
+rule(*spelled("clamp_max clamp_max_"))(lambda x, max: clamp(x, max=max))
+rule(*spelled("hardtanh hardtanh_"))(lambda x, min_val=-1.0, max_val=1.0: clamp(x, min_val, max_val))
+rule(*spelled("relu6"))(partial(clamp, min=0.0, max=6.0))
 
 
 @rule(F.glu)

@@ -41,10 +41,7 @@ def sub(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     return add(x, y, alpha=-alpha)
 
 
-@rule(*spelled("rsub", "__rsub__"), half=True, complex_too=True)
-def rsub(x: Any, y: Any) -> Moments:
-    """y − x."""
-    return add(y, x, alpha=-1)
+rule(*spelled("rsub", "__rsub__"), half=True, complex_too=True)(lambda x, y: sub(y, x))
 
 
 @rule(*spelled("neg", "neg_", "negative", "__neg__"), half=True, complex_too=True)
@@ -124,10 +121,7 @@ def div(x: Any, y: Any, *, rounding_mode: None = None) -> Moments:
     return Moments(mean, (var if x_var is None else var + x_var) / y_mean.square())
 
 
-@rule(*spelled("__rtruediv__", "__rdiv__"), half=True)
-def rdiv(x: Any, y: Any) -> Moments:
-    """y / x."""
-    return div(y, x)
+rule(*spelled("__rtruediv__", "__rdiv__"), half=True)(lambda x, y: div(y, x))
 
 
 def _added(of: Any, plain: Any, x: Any, y: Any, z: Any, *, value: float = 1) -> Moments:

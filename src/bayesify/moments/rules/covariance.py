@@ -114,14 +114,7 @@ for _operation in (F.conv1d, F.conv2d, F.conv3d):
     FORMS["full"][_operation] = partial(convolution, _operation)
 
 
-@rule(*spelled("leaky_relu"), form="full")
-def leaky_relu(x: Gaussian, negative_slope: float = 0.01) -> Gaussian:
-    """f′ = 1 above 0, else the slope."""
-    slope = torch.where(x.mean > 0, torch.ones_like(x.mean), negative_slope)
-    return scaled(F.leaky_relu(x.mean, negative_slope), slope, x)
-
-
-FUNCTIONS = "relu relu_ elu celu selu gelu silu mish softplus sigmoid tanh hardswish"
+FUNCTIONS = "relu relu_ leaky_relu elu celu selu gelu silu mish softplus sigmoid tanh hardswish"
 for _operation in spelled(FUNCTIONS):
     rule(_operation, form="full")(RULES[_operation])  # they end in `scaled`
 

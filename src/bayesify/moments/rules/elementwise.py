@@ -72,10 +72,7 @@ def power(x: Any, exponent: Any) -> Moments:
     return Moments(y, by_power if by_base is None else by_base + by_power)
 
 
-@rule(torch.Tensor.__rpow__)
-def power_of(exponent: Moments, x: Any) -> Moments:
-    """`power` with the operands swapped."""
-    return power(x, exponent)
+rule(torch.Tensor.__rpow__)(lambda exponent, x: power(x, exponent))
 
 
 @rule(*spelled("atan2", "atan2_", "arctan2", "arctan2_"))

@@ -9,8 +9,6 @@ from torch import Tensor
 from bayesify.moments.carrier import rule
 from bayesify.moments.values import Moments
 
-SEPARABLE = {"linear": "linear", "bilinear": "linear", "trilinear": "linear", "bicubic": "bicubic"}
-
 
 @rule(F.interpolate, F.upsample)
 def interpolate(
@@ -43,7 +41,7 @@ def _entry(value: Any, i: int) -> Any:
 def _weights(like: Tensor, size: int, mode: str, antialias: bool, options: dict[str, Any]) -> Tensor:
     """The (outputs, inputs) matrix along one dimension: what interpolation makes of unit vectors."""
     unit = torch.eye(size, dtype=like.dtype, device=like.device)
-    if mode == "area" or (SEPARABLE[mode] == "linear" and not antialias):
+    if mode == "area" or (mode.endswith("linear") and not antialias):
         way = "area" if mode == "area" else "linear"
         return F.interpolate(unit[None], mode=way, **options)[0].T
     sizes = {

@@ -63,10 +63,7 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepd
     return vector_norm(add(sub(x1, x2), eps), p, -1, keepdim)
 
 
-@rule(*spelled("dist"))
-def dist(x: Any, y: Any, p: float = 2.0) -> Moments:
-    """The norm of x − y."""
-    return vector_norm(sub(x, y), p)
+rule(*spelled("dist"))(lambda x, y, p=2.0: vector_norm(sub(x, y), p))
 
 
 @rule(torch.nn.functional.mse_loss, composite=True)

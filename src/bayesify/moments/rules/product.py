@@ -46,10 +46,7 @@ def matmul(x: Any, y: Any) -> Moments:
     return product(torch.matmul, x, y.moments() if isinstance(y, Simplex) else y)
 
 
-@rule(torch.Tensor.__rmatmul__, half=True)
-def rmatmul(y: Any, x: Any) -> Moments:
-    """y x."""
-    return product(torch.matmul, x, y)
+rule(torch.Tensor.__rmatmul__, half=True)(lambda y, x: product(torch.matmul, x, y))
 
 
 @rule(*spelled("dot", "vdot"), torch.linalg.vecdot, composite=True)

@@ -10,23 +10,19 @@ from torch import Tensor
 from bayesify.moments.carrier import INPLACE, rule, spelled
 from bayesify.moments.missing import not_covered
 from bayesify.moments.standin import replace
-from bayesify.moments.values import Moments, Simplex, as_moments, parts
+from bayesify.moments.values import Moments, Simplex, as_moments, mean_of, parts
 from bayesify.moments.writing import RESHAPES, VIEWS
 
 
 def moved(operation: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """op(x) has mean op(E x) and variance op(Var x). Other random arguments only show their shape or dtype."""
-    args = replace(args, Moments, _mean)
+    args = replace(args, Moments, mean_of)
     if not isinstance(x, Moments):
         return operation(x, *args, **kwargs)
     mean, var = operation(x.mean, *args, **kwargs), operation(x.var, *args, **kwargs)
     if isinstance(mean, Tensor):
         return Moments(mean, var)
     return tuple(Moments(m, v) for m, v in zip(mean, var, strict=True))  # split, chunk, unbind
-
-
-def _mean(moments: Moments) -> Tensor:
-    return moments.mean
 
 
 MOVES = """
@@ -82,12 +78,7 @@ def fill(x: Any, value: Any) -> Moments:
     return Moments(mean, torch.zeros_like(mean) if var is None else var.expand(mean.shape))
 
 
-@rule(*spelled("zero_"))
-def zero(x: Moments) -> Moments:
-    """Zeros have no variance."""
-    return fill(x, 0.0)
-
-
+rule(*spelled("zero_"))(partial(fill, value=0.0))
 INPLACE.add(torch.Tensor.__setitem__)
 
 
@@ -119,7 +110,7 @@ def as_strided(x: Moments, size: Any, stride: Any, storage_offset: int | None = 
 def cast(operation: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Another dtype or device; a row that sums to one stays one."""
     if isinstance(x, Simplex):
-        args = replace(args, (Moments, Simplex), _mean)
+        args = replace(args, (Moments, Simplex), mean_of)
         mean, var, score_var = (operation(t, *args, **kwargs) for t in x[:3])
         return Simplex(mean, var, score_var, x.dropped)
     return moved(operation, x, *replace(args, Simplex, Simplex.moments), **kwargs)
@@ -129,25 +120,15 @@ for _operation in spelled(CASTS):
     rule(_operation, simplex=True, complex_too=True)(partial(cast, _operation))
 
 
-@rule(*spelled("cat", "concat", "concatenate"), half=True, complex_too=True)
-def cat(tensors: Any, dim: int = 0) -> Moments:
-    """Joined along a dimension."""
-    return _joined(torch.cat, tensors, dim)
-
-
-@rule(*spelled("stack"), half=True, complex_too=True)
-def stack(tensors: Any, dim: int = 0) -> Moments:
-    """Joined along a new dimension."""
-    return _joined(torch.stack, tensors, dim)
-
-
-def _joined(operation: Any, tensors: Any, *dim: int) -> Moments:
+def joined(operation: Any, tensors: Any, *args: Any, **kwargs: Any) -> Moments:
     """Deterministic parts have no variance."""
-    return Moments(*(operation(each, *dim) for each in zip(*map(as_moments, tensors), strict=True)))
+    return Moments(
+        *(operation(each, *args, **kwargs) for each in zip(*map(as_moments, tensors), strict=True))
+    )
 
 
-for _operation in spelled("hstack", "vstack", "dstack", "column_stack", "row_stack"):
-    rule(_operation, half=True)(partial(_joined, _operation))
+for _operation in spelled("cat concat concatenate stack hstack vstack dstack column_stack row_stack"):
+    rule(_operation, half=True, complex_too=True)(partial(joined, _operation))
 
 
 @rule(*spelled("masked_fill", "masked_fill_"), complex_too=True)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bayesify.moments.carrier import rule, spelled
+from bayesify.moments.rules.arithmetic import negative
 from bayesify.moments.values import Moments, Simplex
 
 
@@ -22,10 +23,7 @@ def softmax(x: Moments, dim: int | None = None, _stacklevel: int = 3, dtype: Any
     return Moments(p, var)
 
 
-@rule(torch.nn.functional.softmin)
-def softmin(x: Moments, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None) -> Moments | Simplex:
-    """`softmax` of −x."""
-    return softmax(Moments(-x.mean, x.var), dim, _stacklevel, dtype)
+rule(torch.nn.functional.softmin)(lambda x, *args, **kwargs: softmax(negative(x), *args, **kwargs))
 
 
 def softmax_var(p: Tensor, s: Tensor, dim: int = -1) -> Tensor:

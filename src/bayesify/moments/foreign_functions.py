@@ -1,0 +1,71 @@
+"""Functions of a network that torch runs in its own way, given stand-ins: of TorchScript, or with their own backward.
+
+TorchScript functions take tensors only: the moments pass runs the Python code they were made from. The forward of a
+`torch.autograd.Function` runs without a graph. Its backward knows nothing of variances and is not called, so the graph
+is that of the rules of the forward's operations, or the gradients of everything before would be lost without an error.
+"""
+
+import inspect
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesify import torch_internals as internals
+from bayesify.execution import compiling
+from bayesify.moments.standin import StandIn, holds
+
+_call: Any = internals.ScriptFunction and internals.ScriptFunction.__call__
+_lock, _users = threading.Lock(), 0  # calls of networks, in any thread, that need it
+
+
+def _call_or_inline(function: Any, *args: Any, **kwargs: Any) -> Any:
+    python = getattr(function, "_torchdynamo_inline", None)  # torch keeps it, for dynamo
+    if python is not None and (holds(args, StandIn) or holds(kwargs, StandIn)):
+        return python(*args, **kwargs)
+    return _call(function, *args, **kwargs)
+
+
+@contextmanager
+def scripts_inlined() -> Iterator[None]:
+    """Until then a call of a TorchScript function with a stand-in runs the function it was made from."""
+    _count(1)
+    try:
+        yield
+    finally:
+        _count(-1)
+
+
+def _count(change: int) -> None:
+    global _users
+    with _lock:
+        _users += change
+        if internals.ScriptFunction:
+            internals.ScriptFunction.__call__ = _call_or_inline if _users else _call
+
+
+def with_graph(mean: Tensor) -> Any:
+    """A context in which a rule records its graph, also inside the forward of such a function."""
+    if compiling() or torch.is_grad_enabled() or mean.grad_fn is None:
+        return nullcontext()
+    forwards = set(_forwards(torch.autograd.Function))
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code in forwards:
+            return torch.enable_grad()
+        frame = frame.f_back  # type: ignore[assignment]
+    return nullcontext()  # the network's own no_grad()
+
+
+def _forwards(cls: type[torch.autograd.Function]) -> Iterator[CodeType]:
+    """The code of every forward. `apply` itself leaves no frame: newer versions of torch have it in C++."""
+    for child in cls.__subclasses__():
+        code = getattr(inspect.unwrap(child.forward), "__code__", None)
+        if code is not None:
+            yield code
+        yield from _forwards(child)
