@@ -7,10 +7,18 @@ from typing import Any
 
 def check_num_data(num_data: Any) -> None:
     """`num_data` must be a positive whole number."""
-    if isinstance(num_data, bool) or not isinstance(num_data, Integral) or num_data <= 0:
-        raise ValueError(
-            f"num_data={num_data!r} must be a positive whole number: the number of training examples"
-        )
+    check_positive_whole(num_data, "num_data", ": the number of training examples")
+
+
+def check_positive_whole(value: Any, argument: str, remark: str) -> None:
+    """`value` must be a positive whole number; `remark` says what it is, or gives an example."""
+    if not is_whole(value, 1):
+        raise ValueError(f"{argument}={value!r} must be a positive whole number{remark}")
+
+
+def is_whole(value: Any, least: int) -> bool:
+    """Is `value` a whole number of at least `least`? A truth value is none."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 class NonFiniteError(RuntimeError):
@@ -23,7 +31,7 @@ class NonFiniteLossError(ValueError):
 
 def check_whole(value: Any, argument: str, least: int) -> None:
     """`value` must be a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    if not is_whole(value, least):
         example = max(least, 5)
         raise ValueError(
             f"{argument}={value!r} must be a whole number of at least {least}, e.g. {argument}={example}"

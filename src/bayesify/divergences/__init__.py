@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Generator, Tensor
 
+from bayesify.checks import check_positive_whole
 from bayesify.divergences.direct import accumulate_gradients, direct
 from bayesify.divergences.exact import EXACT, closed_form_of, exact
 from bayesify.divergences.log_uniform import kl_to_log_uniform
@@ -132,8 +133,7 @@ def _while_finite(found: KL, p: Prior, qs: Sequence[Family]) -> Tensor:
 
 def check_num_draws(num_draws: int, argument: str = "num_draws") -> None:
     """Refuse what is no positive whole number of draws."""
-    if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
-        raise ValueError(f"{argument}={num_draws!r} must be a positive whole number, e.g. {argument}=1000")
+    check_positive_whole(num_draws, argument, f", e.g. {argument}=1000")
 
 
 def check_options(estimator: str, options: Mapping[str, Any]) -> None:

@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.moments.recompute import OfInputs
+
 Complex = tuple[Tensor, Tensor]
 
 
@@ -71,10 +73,8 @@ def faddeeva(x: Tensor, y: Tensor) -> Complex:
     return root * inverse[0] + 2 * tail[0], root * inverse[1] + 2 * tail[1]
 
 
-class _LogDistance(torch.autograd.Function):
-    """Keeps x and y alone; plain autograd would keep every step of the sum."""
-
-    generate_vmap_rule = True
+class _LogDistance(OfInputs):
+    """Plain autograd would keep every step of the sum."""
 
     @staticmethod
     def forward(x: Tensor, y: Tensor) -> Tensor:
@@ -89,29 +89,19 @@ class _LogDistance(torch.autograd.Function):
         return log_square - (2 * math.sqrt(math.pi) / length) * (total[0] - at_infinity)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Complex:
         real, imaginary = faddeeva(*ctx.saved_tensors)
         scaled = 2 * math.sqrt(math.pi) * grad
         return scaled * imaginary, scaled * real
 
 
-class _LogOnePlus(torch.autograd.Function):
-    generate_vmap_rule = True
-
+class _LogOnePlus(OfInputs):
     @staticmethod
     def forward(x: Tensor, y: Tensor) -> Tensor:
         near = log_distance(x, y) - 2 * y.log()
         size = torch.hypot(x, y)
         leading = torch.where(x.abs() < y, (x / y).square().log1p(), 2 * (size.log() - y.log()))
         return torch.where(size < far(x.dtype), near, leading - 2 * _series(x, y, SERIES)[0])
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Complex:

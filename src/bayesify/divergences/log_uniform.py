@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.moments.recompute import OfInputs
+
 MIDDLE = 4.0  # the u at which t = 1/2
 R: tuple[float, ...] = (
     0.716480577, 0.112359812, -0.325216979, 0.179758057, -0.0620819521, 0.0199396944,
@@ -44,16 +46,10 @@ def dawson_slope(u: Tensor) -> Tensor:
     return _chebyshev(S, u) / (1 + 2 * u)
 
 
-class _Value(torch.autograd.Function):
-    generate_vmap_rule = True
-
+class _Value(OfInputs):
     @staticmethod
     def forward(u: Tensor) -> Tensor:
         return 0.5 * torch.log1p(2 * u) + u / (u + MIDDLE) * _chebyshev(R, u)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:

@@ -62,8 +62,7 @@ class Parameterization(NamedTuple):
     @property
     def d_P(self) -> int:
         """The dimension of n ∘ t: nodes that need gradients, for any number of draws."""
-        nodes = [(term.feature, term.statistic) for term in self.terms if term.feature != ONE]
-        return len([node for i, node in enumerate(nodes) if node not in nodes[:i]])
+        return len({(term.feature, term.statistic) for term in self.terms if term.feature != ONE})
 
     def direct_d_P(self, num_draws: int) -> int:
         """The same when every draw keeps its own nodes (paper 1, Fig. 4a): 9 for w² of a normal at M = 3."""
@@ -72,20 +71,23 @@ class Parameterization(NamedTuple):
     @property
     def statistics(self) -> list[Feature]:
         """The t(ξ) that meet a gradient."""
-        found = [t.statistic for t in self.terms if t.statistic is not None and t.feature != ONE]
-        return [t for i, t in enumerate(found) if t not in found[:i]]
+        found = (t.statistic for t in self.terms if t.statistic is not None and t.feature != ONE)
+        return list(dict.fromkeys(found))
 
     @property
     def free_statistics(self) -> list[Feature]:
         """The t(ξ) that meet no gradient: their expectation may stand for them in every estimator."""
-        found = [t.statistic for t in self.terms if t.statistic is not None and t.feature == ONE]
-        return [t for i, t in enumerate(found) if t not in found[:i] and t not in self.statistics]
+        found = (t.statistic for t in self.terms if t.statistic is not None and t.feature == ONE)
+        return [t for t in dict.fromkeys(found) if t not in self.statistics]
 
     def combine(self, q: Family, means: Mapping[Feature, Tensor | float]) -> Tensor:
         """G(n ∘ t) summed over the tensor: `means` holds the mean of each statistic, per entry or one number."""
         count = q.shape.numel()
         total: Tensor | float = self.constant * count
-        for statistic, terms in self._by_statistic():
+        by_statistic: dict[Feature | None, list[Term]] = {}
+        for term in self.terms:
+            by_statistic.setdefault(term.statistic, []).append(term)
+        for statistic, terms in by_statistic.items():
             mean = 1.0 if statistic is None else means[statistic]
             number = 0.0
             tensor: Tensor | None = None
@@ -100,17 +102,6 @@ class Parameterization(NamedTuple):
             if number:
                 total = total + number * (mean.mean() if isinstance(mean, Tensor) else mean) * count
         return total if isinstance(total, Tensor) else coordinates(q)[0].new_tensor(total)
-
-    def _by_statistic(self) -> list[tuple[Feature | None, list[Term]]]:
-        groups: list[tuple[Feature | None, list[Term]]] = []
-        for term in self.terms:
-            for statistic, members in groups:
-                if statistic == term.statistic:
-                    members.append(term)
-                    break
-            else:
-                groups.append((term.statistic, [term]))
-        return groups
 
     def minus(self, other: "Parameterization") -> "Parameterization":
         """The tuple of the difference of two functions of the same weights."""
@@ -253,15 +244,10 @@ def _is_log_power(feature: Feature) -> bool:
 
 def _merge(terms: Sequence[Term]) -> tuple[Term, ...]:
     """Terms with the same n and t added up."""
-    merged: list[Term] = []
-    for term in terms:
-        for i, other in enumerate(merged):
-            if (other.feature, other.statistic) == (term.feature, term.statistic):
-                merged[i] = other._replace(coefficient=other.coefficient + term.coefficient)
-                break
-        else:
-            merged.append(term)
-    return tuple(term for term in merged if term.coefficient)
+    merged: dict[tuple[Monomial, Feature | None], float] = {}
+    for coefficient, feature, statistic in terms:
+        merged[feature, statistic] = merged.get((feature, statistic), 0.0) + coefficient
+    return tuple(Term(coefficient, *key) for key, coefficient in merged.items() if coefficient)
 
 
 def _power(x: Tensor, p: float) -> Tensor:

@@ -19,13 +19,12 @@ def repar(q: Family, p: Prior, draws: Draws) -> Tensor:
             f"estimator='repar' needs log p(w) to be a finite sum of n(θ) t(ξ), which the {p.name} prior is not for "
             f"the {q.name} family: use estimator='stream'"
         )
-    if draws.noise is None:
-        return q.neg_entropy() - cross.combine(q, drawn(q, cross, draws))
     return log_density(q, draws) - cross.combine(q, drawn(q, cross, draws))
 
 
 def log_density(q: Family, draws: Draws) -> Tensor:
-    """1/M Σ log q(w_i) of given noise, through the tuple: log q(w) = log q₀(ξ) − log |∂W/∂ξ|."""
-    assert draws.noise is not None
+    """E log q; of given noise 1/M Σ log q(w_i), through the tuple: log q(w) = log q₀(ξ) − log |∂W/∂ξ|."""
+    if draws.noise is None:
+        return q.neg_entropy()
     jacobian = of_family(q)
     return q.noise_log_prob(draws.noise).sum() / draws.num + jacobian.combine(q, drawn(q, jacobian, draws))

@@ -34,7 +34,7 @@ def stream(q: Family, p: Prior, draws: Draws) -> Tensor:
     surrogate = value
     for theta, slope in zip(coordinates(q), slopes, strict=True):
         surrogate = surrogate + ((theta - theta.detach()) * slope).sum()
-    return surrogate + (q.neg_entropy() if draws.noise is None else log_density(q, draws))
+    return surrogate + log_density(q, draws)
 
 
 def _accumulated(q: Family, p: Prior, draws: Draws) -> tuple[Tensor, list[Tensor]]:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.checks import check_positive_whole
 from bayesify.divergences.parameterization import of_prior
 from bayesify.divergences.repar import log_density
 from bayesify.divergences.statistics import Draws, chunks
@@ -56,7 +57,7 @@ def _taylor(q: Family, p: Prior, draws: Draws, order: int, about: Point) -> Tens
     means, reach = _statistics(q, draws, order, about)
     _check_convergence(q, p, reach, about)
     cross = taylor_mean(q, lambda x: _log_density(q, p, x), means, about).sum()
-    return (q.neg_entropy() if draws.noise is None else log_density(q, draws)) - cross
+    return log_density(q, draws) - cross
 
 
 def taylor_mean(
@@ -87,10 +88,7 @@ def taylor_mean(
 
 def check_taylor(order: int = 4, about: Point = "mean") -> None:
     """Refuse options that the Taylor polynomial has not."""
-    if isinstance(order, bool) or not isinstance(order, int) or order < 1:
-        raise ValueError(
-            f"order={order!r} must be a positive whole number: the degree of the Taylor polynomial"
-        )
+    check_positive_whole(order, "order", ": the degree of the Taylor polynomial")
     if about != "mean" and (isinstance(about, str) or not math.isfinite(about)):
         raise ValueError(f"about={about!r} must be 'mean' or a number: the point of expansion")
 
@@ -181,14 +179,10 @@ def _radius(q: Family, p: Prior, point: Tensor) -> Tensor:
     radius = torch.full_like(point, math.inf)
     for z in _singularities(p) or []:
         if not isinstance(q, LogLocationScale):
-            distances = [_distance(point, z)]
-        elif z == 0 or q.sign is None:  # eˣ has no zero
-            distances = []
-        else:
+            radius = torch.minimum(radius, _distance(point, z))
+        elif z != 0 and q.sign is not None:  # eˣ has no zero
             plus, minus = _distance(point, cmath.log(z)), _distance(point, cmath.log(-z))
-            distances = [torch.where(q.sign > 0, plus, minus)]
-        for distance in distances:
-            radius = torch.minimum(radius, distance)
+            radius = torch.minimum(radius, torch.where(q.sign > 0, plus, minus))
     return radius
 
 

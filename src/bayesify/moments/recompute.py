@@ -44,6 +44,16 @@ def _layout(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.stride(), tensor.dtype
 
 
+class OfInputs(torch.autograd.Function):
+    """Base of functions whose backward needs the inputs alone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+
+
 def recomputed(function: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> tuple[Tensor, ...]:
     """function(*inputs), of which autograd keeps the inputs alone."""
     return function(*inputs) if plain() else _Recomputed.apply(function, *inputs)

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from bayesify.moments.carrier import RULES, rule, spelled
+from bayesify.moments.recompute import OfInputs
 from bayesify.moments.rules import arithmetic, elementwise
 from bayesify.moments.rules.activation import normal_density
 from bayesify.moments.rules.owen import owens_t
@@ -144,19 +145,13 @@ def _gelu_series(m: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return v * (first.square() + curved), by_mean, first.square() + 2 * curved
 
 
-class _Gelu(torch.autograd.Function):
-    """`_gelu_moments` with gradients, computed in backward from the inputs alone."""
-
-    generate_vmap_rule = True
+class _Gelu(OfInputs):
+    """`_gelu_moments` with gradients."""
 
     @staticmethod
     def forward(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
         y_mean, y_var = _gelu_moments(*_wide(mean, var), slopes=False)
         return in_dtype(y_mean, mean.dtype), in_dtype(y_var, var.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, by_mean: Tensor, by_var: Tensor) -> tuple[Tensor, Tensor]:
