@@ -9,8 +9,7 @@ from torch import nn
 
 import bayesify as bf
 from bayesify.posteriors.base import Call
-from bayesify.posteriors.patched.choices import assign
-from bayesify.posteriors.patched.patches import value_at
+from bayesify.posteriors.patched.choices import assign, value_at
 
 FAILURE_RATE = 1e-6
 

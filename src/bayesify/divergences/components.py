@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.divergences.multi_tensor import norms
+from bayesify.divergences.multi_tensor import by_value, norms
 from bayesify.execution import compiling, inside_functorch, transformed
 from bayesify.families.variance import wide
 
@@ -43,7 +43,7 @@ def carry_squares(tensors: Sequence[Tensor], weights: Sequence[float]) -> tuple[
 
 def _sum_of_squares(weights: Sequence[float], tensors: Sequence[Tensor]) -> Tensor:
     terms = []
-    for weight, places in _groups(weights).items():
+    for weight, places in by_value(dict(enumerate(weights))).items():
         group = [tensors[i] for i in places]
         each = torch.ops.bayesify.norms(group) if compiling() else norms(group)
         terms.append(weight * each.square().sum())
@@ -68,7 +68,7 @@ def _(tensors: list[Tensor]) -> Tensor:
 def _gradients(weights: Sequence[float], tensors: Sequence[Tensor], grad: Tensor) -> list[Tensor]:
     """2 c_j w_j, times what came back; tensors of equal weight share their kernels."""
     result: dict[int, Tensor] = {}
-    for weight, places in _groups(weights).items():
+    for weight, places in by_value(dict(enumerate(weights))).items():
         scaled = internals.foreach_mul([tensors[i] for i in places], 2 * weight * grad)
         result |= dict(zip(places, scaled, strict=True))
     return [result[i] for i in range(len(tensors))]
@@ -98,13 +98,6 @@ class _CarrySquares(torch.autograd.Function):
         own = _gradients(ctx.weights, ctx.saved_tensors, grad)
         internals.foreach_add_(own, grads)
         return (None, *own)
-
-
-def _groups(weights: Sequence[float]) -> dict[float, list[int]]:
-    groups: dict[float, list[int]] = {}
-    for i, weight in enumerate(weights):
-        groups.setdefault(weight, []).append(i)
-    return groups
 
 
 def categorical_entropy(probs: Tensor) -> Tensor:

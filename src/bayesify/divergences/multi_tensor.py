@@ -1,8 +1,8 @@
 """Σ_j KL(q_j ‖ p) over many tensors j; for normal posteriors and priors in a handful of kernels."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,8 +17,18 @@ from bayesify.kernels.normal_kl import available, normal_kl_
 from bayesify.laws.chi_squared import chi_squared
 from bayesify.laws.noise import standard_normal
 
+Key = TypeVar("Key")
+Value = TypeVar("Value", bound=Hashable)
 #: Σ_j KL(q_j ‖ p) of tensors of one family, with everything but their distributions decided
 KL = Callable[[Sequence[families.Family]], Tensor]
+
+
+def by_value(values: Mapping[Key, Value]) -> dict[Value, list[Key]]:
+    """The keys that have equal values."""
+    groups: dict[Value, list[Key]] = {}
+    for key, value in values.items():
+        groups.setdefault(value, []).append(key)
+    return groups
 
 
 def one_by_one(

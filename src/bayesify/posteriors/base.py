@@ -136,6 +136,12 @@ class Posterior(nn.Module, ABC):
         return []
 
 
+def check_index(index: Any, num_members: int) -> None:
+    """`index` must be the number of a member."""
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < num_members:
+        raise ValueError(f"member: index {index!r} must be a whole number in 0..{num_members - 1}")
+
+
 def pick_member(posterior: Posterior, net: nn.Module, generator: Generator | None) -> int:
     """A member at random; no random number is spent where there is only one."""
     count = len(posterior.nets(net))

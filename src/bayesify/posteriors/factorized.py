@@ -1,7 +1,7 @@
 """Independent random tensors, one family for all: the posterior of variational methods."""
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.divergences import KL, kl_of
+from bayesify.divergences.multi_tensor import by_value
 from bayesify.execution import compiling
 from bayesify.families import Family, RandomTensor
 from bayesify.families.location_scale import LOG_STD_OF_NOTHING
@@ -81,7 +82,8 @@ class Factorized(Posterior):
         self.observing = False
         distributions = self.distributions(list(self.slots))
         self.priors = {name: prior.at(name, q.mean) for name, q in distributions.items()}
-        self.kls = [(names, divergence(distributions[names[0]], p)) for p, names in _equal(self.priors)]
+        alike = by_value(self.priors).items()
+        self.kls = [(names, divergence(distributions[names[0]], p)) for p, names in alike]
         self.guard = CheckpointGuard()
         self.guard.watch(net, list(self.slots))
         if example is not None:
@@ -105,7 +107,7 @@ class Factorized(Posterior):
         collected = 0 if kl_terms is None else len(kl_terms)
         function = partial(call_with_moments, forms=self.forms) if self.sampling == "moments" else call_with
         retry = eager and bool(samples)
-        buffers = _clones(net.buffers()) if retry and net.training else []
+        buffers = [buffer.clone() for buffer in net.buffers()] if retry and net.training else []
         try:
             return self._called(function, net, values, call)
         except UsedAgain as again:
@@ -142,15 +144,11 @@ class Factorized(Posterior):
         return f"{self.family.name} ({self.sampling})"
 
     def notes(self) -> list[str]:
+        said = dict.fromkeys(("local", "flipout"), "used more than once in a forward, so drawn once: ")
+        said["moments"] = "used more than once, taken as independent uses: "
         notes = []
-        if self.repeated and self.sampling in ("local", "flipout"):
-            notes.append(
-                f"used more than once in a forward, so drawn once: {', '.join(sorted(self.repeated))}"
-            )
-        if self.repeated and self.sampling == "moments":
-            notes.append(
-                f"used more than once, taken as independent uses: {', '.join(sorted(self.repeated))}"
-            )
+        if self.repeated and self.sampling in said:
+            notes.append(said[self.sampling] + ", ".join(sorted(self.repeated)))
         if self.unused:
             notes.append(f"not used by the network in its first call: {', '.join(self.unused)}")
         return notes
@@ -249,15 +247,3 @@ class Factorized(Posterior):
         if not compiling() and net.training not in self.verified and not is_sharded(net):
             return self._verified_run(function, net, values, call)
         return function(net, self.slots, values, call, self.guard)
-
-
-def _equal(priors: Mapping[str, Prior]) -> Iterable[tuple[Prior, list[str]]]:
-    """The tensors that have equal priors."""
-    groups: dict[Prior, list[str]] = {}
-    for name, prior in priors.items():
-        groups.setdefault(prior, []).append(name)
-    return groups.items()
-
-
-def _clones(tensors: Iterable[Tensor]) -> list[Tensor]:
-    return [tensor.clone() for tensor in tensors]

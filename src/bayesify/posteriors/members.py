@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.checks import NonFiniteError
-from bayesify.posteriors.base import Idle, Posterior
+from bayesify.posteriors.base import Idle, Posterior, check_index
 from bayesify.weights import Call, find_slots
 from bayesify.weights.copies import copy_of
 from bayesify.weights.observing.outside_references import RefuseStrays, referenced_outside
@@ -27,9 +27,8 @@ class Members(Posterior):
 
     def __init__(self, net: nn.Module, num_members: int, make: Any) -> None:
         super().__init__()
-        self.referenced_outside = referenced_outside(
-            find_slots(net)
-        )  # a copied network may still reach these there
+        # a copied network may still reach these there
+        self.referenced_outside = referenced_outside(find_slots(net))
         self.copies = nn.ModuleList(copy_of(net) for _ in range(num_members - 1))
         self.not_reset: list[str] = []
         for member in self.copies:
@@ -40,10 +39,8 @@ class Members(Posterior):
                 f"their layers have no reset_parameters"
             )
         self.posteriors = nn.ModuleList(make(member) for member in [net, *self.copies])
-        self.sampling = self._of(0).sampling
-        self.stored = self._of(0).stored
-        self.predicts_by_pass = self._of(0).predicts_by_pass
-        self.penalty = self._of(0).penalty
+        for name in ("sampling", "stored", "predicts_by_pass", "penalty"):
+            setattr(self, name, getattr(self._of(0), name))
         self.deterministic = all(p.deterministic for p in self.posteriors)
 
     def nets(self, net: nn.Module) -> list[nn.Module]:
@@ -78,9 +75,7 @@ class Members(Posterior):
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
         """The plain average of the members' weights (members sit in different modes: rarely a good network)."""
         nets = self.nets(net)
-        means = [
-            {**dict(member.named_parameters()), **self._of(i).mean(member)} for i, member in enumerate(nets)
-        ]
+        means = [{**dict(m.named_parameters()), **self._of(i).mean(m)} for i, m in enumerate(nets)]
         return {name: torch.stack([m[name] for m in means]).mean(0) for name in means[0]}
 
     def kl(self, net: nn.Module) -> Tensor:
@@ -88,8 +83,7 @@ class Members(Posterior):
 
     def member(self, net: nn.Module, index: Any = 0) -> tuple[int, dict[str, Tensor]]:
         nets = self.nets(net)
-        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(nets):
-            raise ValueError(f"member: index {index!r} must be a whole number in 0..{len(nets) - 1}")
+        check_index(index, len(nets))
         return index, self._of(index).mean(nets[index])
 
     def install(self, net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
@@ -144,10 +138,9 @@ class Members(Posterior):
         return f"{1 + len(self.copies)} members, {self._of(0).describe(name)}"
 
     def notes(self) -> list[str]:
-        notes = (
-            [f"members start from the same values in {', '.join(self.not_reset)}"] if self.not_reset else []
-        )
-        return notes + self._of(0).notes()
+        if not self.not_reset:
+            return self._of(0).notes()
+        return [f"members start from the same values in {', '.join(self.not_reset)}", *self._of(0).notes()]
 
     def _of(self, member: int) -> Posterior:
         return self.posteriors[member]  # type: ignore[return-value]

@@ -21,21 +21,18 @@ class PointMass(Posterior):
     def __init__(self, net: nn.Module, selection: Selection, prior: Prior | None = None) -> None:
         super().__init__()
         self.slots = {} if prior is None else selection.slots
-        self.priors = (
-            {}
-            if prior is None
-            else {name: prior.at(name, slots[0].get()) for name, slots in self.slots.items()}
-        )
+        self.priors = {
+            name: prior.at(name, s[0].get()) for name, s in self.slots.items() if prior is not None
+        }
         self.energy = Energy(self.priors, self.slots)
         self.register_buffer("zero", torch.zeros(()), persistent=False)
 
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
         if kl_terms is None:
             return net(*call.args, **call.kwargs)
-        if not self.priors:
-            kl_terms.append(self.zero)
-            return net(*call.args, **call.kwargs)
-        kl, output = self.energy.run(net, call)
+        kl, output = (
+            self.energy.run(net, call) if self.priors else (self.zero, net(*call.args, **call.kwargs))
+        )
         kl_terms.append(kl)
         return output
 
@@ -49,9 +46,7 @@ class PointMass(Posterior):
         return {}
 
     def kl(self, net: nn.Module) -> Tensor:
-        if not self.priors:
-            return self.zero
-        return self.energy({name: slots[0].get() for name, slots in self.slots.items()})
+        return self.energy.now() if self.priors else self.zero
 
     def describe(self, name: str) -> str:
         return "point"

@@ -97,7 +97,7 @@ class Chain(Posterior):
         return self._fitting(self.store.mean())
 
     def kl(self, net: nn.Module) -> Tensor:
-        return self.energy({name: slots[0].get() for name, slots in self.slots.items()})
+        return self.energy.now()
 
     def begin(
         self, optimizer: Any = None, num_steps: int | None = None, folder: str | Path | None = None

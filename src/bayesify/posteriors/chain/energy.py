@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from bayesify import torch_internals as internals
 from bayesify.divergences.components import carry_squares
+from bayesify.divergences.multi_tensor import by_value
 from bayesify.execution import compiling, transformed
 from bayesify.laws.features import power
 from bayesify.priors import Prior
@@ -24,10 +25,7 @@ class Energy:
 
     def __init__(self, priors: Mapping[str, Prior], slots: Slots) -> None:
         self.slots = slots
-        groups: dict[Prior, list[str]] = {}
-        for name, prior in priors.items():
-            groups.setdefault(prior, []).append(name)
-        self.groups = [(prior, _quadratic(prior), names) for prior, names in groups.items()]
+        self.groups = [(prior, _quadratic(prior), names) for prior, names in by_value(priors).items()]
         centred = all(terms is not None and terms[1] == 0 for _, terms, _ in self.groups)  # normal, around 0
         self.can_carry = centred and not any(each[0].stray for each in slots.values())
 
@@ -44,20 +42,23 @@ class Energy:
                 parts += [-prior.tensor_log_prob(w, w.dim()) for w in tensors]
         return torch.stack([part.float() if part.dtype != torch.float64 else part for part in parts]).sum()
 
+    def now(self) -> Tensor:
+        """That of the weights in place."""
+        return self({name: slots[0].get() for name, slots in self.slots.items()})
+
     def run(self, net: nn.Module, call: Call) -> tuple[Tensor, Any]:
         """The energy of the weights in place, and what the network returns.
 
         Compiled code would take the sum of every tensor and add every gradient in kernels of their own. There the
         network runs with the tensors that `carry_squares` gives back, whose gradients are added in one go.
         """
-        weights = {name: slots[0].get() for name, slots in self.slots.items()}
         if not (self.can_carry and compiling()) or is_sharded(net):
-            return self(weights), net(*call.args, **call.kwargs)
+            return self.now(), net(*call.args, **call.kwargs)
         parts: list[Tensor] = []
         again: dict[str, Tensor] = {}
         for _, terms, names in self.groups:
             constant, _, square = terms  # type: ignore[misc]
-            tensors = [weights[name] for name in names]
+            tensors = [self.slots[name][0].get() for name in names]
             total, carried = carry_squares(tensors, [1.0] * len(tensors))
             parts.append(-square * total - constant * sum(w.numel() for w in tensors))
             again |= dict(zip(names, carried, strict=True))

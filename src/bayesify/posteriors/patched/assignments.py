@@ -99,18 +99,14 @@ class Dropout(DropConnect):
         return tuple(size if axis in inputs else 1 for axis, size in enumerate(view))
 
 
-class Member(Assignment):
+class Member(Layer):
     """An explicit ensemble: one z for the whole network."""
 
     name = "member"
     about = "one component for the whole network: an explicit ensemble"
-    scalar = True
 
     def unit(self, name: str) -> str:
         return ""
-
-    def shape(self, weight: Tensor, module: nn.Module) -> tuple[int, ...]:
-        return (1,) * weight.dim()
 
 
 def _transposed(module: nn.Module) -> bool:

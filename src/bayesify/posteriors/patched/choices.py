@@ -1,21 +1,65 @@
-"""The choices of one evaluation of a patched network, and the weights they put into it."""
+"""Patched tensors and the choices of one evaluation: whose choices a tensor takes, and its value for a choice."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Generator, Tensor
 
 from bayesify.execution import transformed
 from bayesify.families import standard_normal
 from bayesify.passes.per_example import ExampleWeight
+from bayesify.posteriors.patched.assignments import Assignment
 from bayesify.posteriors.patched.kl import Held
 from bayesify.posteriors.patched.multi_tensor import FlatComponents
-from bayesify.posteriors.patched.patches import Chosen, pick, value_at
 from bayesify.posteriors.patched.weight_norm import rescaled
-from bayesify.weights import Call
+from bayesify.weights import Call, Slot
 
 if TYPE_CHECKING:
     from bayesify.posteriors.patched.components import Components
+
+
+#: what a unit chose: the number of a component; assignments; or one-hot rows that carry a gradient
+Chosen = int | Tensor
+
+
+class Patch(NamedTuple):
+    """One patched tensor: whose assignments it takes, its shape, and the shape against which z has `z_shape`."""
+
+    unit: str
+    shape: tuple[int, ...]
+    view: tuple[int, ...]
+    z_shape: tuple[int, ...]
+
+
+def patch_of(name: str, slot: Slot, assignment: Assignment) -> Patch:
+    """The patch of one parameter under an assignment."""
+    weight, module = slot.get(), slot.module
+    shape = tuple(weight.shape)
+    return Patch(
+        assignment.unit(name), shape, assignment.view(weight, module), assignment.shape(weight, module)
+    )
+
+
+def value_at(patch: Patch, centroids: Sequence[Any], chosen: Chosen, n: int | None = None) -> Tensor:
+    """Σ_k 1[Z = k] ∘ M_k: (*shape), or (n, *shape) for n rows of assignments."""
+    if isinstance(chosen, int):
+        return centroids[chosen]
+    viewed = [m if m is None else m.view(patch.view) for m in centroids]
+    if chosen.is_floating_point():  # one-hot rows, (size, K)
+        weights = chosen.mT.reshape(-1, *patch.z_shape)  # (K, *z_shape)
+        total: Any = sum(r * m for r, m in zip(weights, viewed, strict=True) if m is not None)
+        return total.view(patch.shape)
+    lead = () if n is None else (n,)
+    return pick(chosen.reshape(*lead, *patch.z_shape), viewed).reshape(*lead, *patch.shape)
+
+
+def pick(z: Tensor, values: Sequence[Tensor | None]) -> Tensor:
+    """Σ_k 1[z = k] ∘ values_k, all broadcast against z; None stands for zero."""
+    result: Any = values[0]
+    for k, value in enumerate(values[1:], 1):
+        result = torch.where(z == k, 0 if value is None else value, result)
+    return result
 
 
 class Assigned(NamedTuple):

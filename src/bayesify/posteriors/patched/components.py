@@ -7,13 +7,12 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.posteriors.base import Posterior
+from bayesify.posteriors.base import Posterior, check_index
 from bayesify.posteriors.patched.assignments import Assignment
-from bayesify.posteriors.patched.choices import Assigned, assign, flat_for, weights_for
+from bayesify.posteriors.patched.choices import Assigned, assign, flat_for, patch_of, weights_for
 from bayesify.posteriors.patched.kl import ComponentsKL, Held
 from bayesify.posteriors.patched.mixing import Mixing
 from bayesify.posteriors.patched.multi_tensor import flatten
-from bayesify.posteriors.patched.patches import member_indices, patch_of
 from bayesify.posteriors.patched.running_stats import RunningStats
 from bayesify.posteriors.patched.starting_values import start_components
 from bayesify.posteriors.patched.weight_norm import scales_of
@@ -89,11 +88,8 @@ class Components(Posterior):
         self.stats = RunningStats(net, assignment, list(units), len(probs)) if own_stats else None
         self.slots |= self.stats.slots if self.stats is not None else {}
         kinds = {w.name: w.kind for w in selection.random if not w.aliases}
-        self.by_example = frozenset(
-            n
-            for n, kind in kinds.items()
-            if kind in PER_EXAMPLE_KINDS and per_example and n not in self.scales
-        )
+        able = {n for n, kind in kinds.items() if kind in PER_EXAMPLE_KINDS and n not in self.scales}
+        self.by_example = frozenset(able if per_example else ())
         self.guard = CheckpointGuard()
         self.guard.watch(net, list(self.patches))
 
@@ -160,7 +156,7 @@ class Components(Posterior):
         if self.assignment.zero:
             raise TypeError(f"assignment={self.assignment.name!r} has no numbered members: use model.draw()")
         layers = {name: "" if self.assignment.name == "member" else layer_of(name) for name in self.patches}
-        chosen = member_indices(index, list(dict.fromkeys(layers.values())), len(self.probs))
+        chosen = _member_indices(index, list(dict.fromkeys(layers.values())), len(self.probs))
         held = self.held(list(self.slots))
         weights = {name: self.centroids(name, held)[chosen[layer]] for name, layer in layers.items()}
         return 0, weights if self.stats is None else weights | self.stats.pick(chosen)
@@ -191,10 +187,8 @@ class Components(Posterior):
         own = held.own[name]
         if not self.assignment.zero:
             return [own, *held.others[name].unbind(0)]
-        keep_prob = (
-            self.mixing.probs(self.patches[name].unit, own)[0] if self.mixing.learned else self.probs[0]
-        )
-        return [own / keep_prob, None]
+        learned, unit = self.mixing.learned, self.patches[name].unit
+        return [own / (self.mixing.probs(unit, own)[0] if learned else self.probs[0]), None]
 
     def role(self, name: str) -> str:
         """patched or shared, weight or bias: which prior precision a tensor has."""
@@ -220,3 +214,23 @@ class Components(Posterior):
         random = {*self.patches, *self.scales.values()}
         drawn = {name: w for name, w in drawn.items() if name in random or self.shared_std}
         return drawn if self.stats is None else drawn | self.stats.draw(self.mixing.by_unit(z))
+
+
+def _member_indices(index: Any, layers: list[str], num_components: int) -> dict[str, int]:
+    """layer -> component from one number for all, a sequence of one each, or a mapping (0 where left out)."""
+    if isinstance(index, Mapping):
+        unknown = sorted(set(index) - set(layers))
+        if unknown:
+            raise ValueError(f"member: {unknown[0]!r} is not patched; patched are {', '.join(layers)}")
+        chosen = {layer: index.get(layer, 0) for layer in layers}
+    elif isinstance(index, Sequence):
+        if len(index) != len(layers):
+            raise ValueError(
+                f"member: {len(index)} indices for the {len(layers)} patched {', '.join(layers)}"
+            )
+        chosen = dict(zip(layers, index, strict=True))
+    else:
+        chosen = dict.fromkeys(layers, index)
+    for value in chosen.values():
+        check_index(value, num_components)
+    return chosen

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from bayesify import torch_internals as internals
 from bayesify.posteriors.patched.assignments import Assignment
+from bayesify.posteriors.patched.choices import pick
 from bayesify.weights import Slot
 from bayesify.weights.dotted_names import put
 
@@ -64,12 +65,7 @@ class RunningStats(nn.Module):
 
     def _at(self, name: str, z: int | Tensor) -> Tensor:
         sets = self._sets(name)
-        if isinstance(z, int):
-            return sets[z]
-        value = sets[0].clone()
-        for k, other in enumerate(sets[1:], 1):
-            value = torch.where(z.view(()) == k, other, value)
-        return value
+        return sets[z] if isinstance(z, int) else pick(z.view(()), sets)
 
     def _sets(self, name: str) -> list[Tensor]:
         return [self.slots[name][0].get(), *self.other_sets[name].get().unbind(0)]

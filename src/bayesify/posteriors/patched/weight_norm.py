@@ -34,9 +34,8 @@ def rescaled(drawn: Tensor, v: Tensor, g: Tensor, shape: torch.Size) -> tuple[Te
     g′ = g ‖v′‖/‖v‖, where the layer itself divides by ‖v′‖. Where all of v′ is dropped g′ = 0, and the direction stays
     v: 0/0 is none. `shape` is that of the scale; it has 1, or nothing, for the axes over which ‖·‖ goes.
     """
-    axes = tuple(
-        [axis - v.dim() for axis in range(v.dim()) if axis >= len(shape) or shape[axis] == 1]
-    )  # from the end, behind n
+    # from the end, behind n
+    axes = tuple([axis - v.dim() for axis in range(v.dim()) if axis >= len(shape) or shape[axis] == 1])
     length = torch.linalg.vector_norm(drawn, dim=axes, keepdim=True)
     factor = length / torch.linalg.vector_norm(v, dim=axes, keepdim=True)
     lead = drawn.shape[: drawn.dim() - v.dim()]
