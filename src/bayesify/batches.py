@@ -61,10 +61,9 @@ def to_device(value: Any, device: torch.device, dtype: torch.dtype | None = None
     """Every tensor in a batch on `device`, those of float32 in `dtype` where one is given."""
     if isinstance(value, Tensor):
         return value.to(device, dtype if value.dtype == torch.float32 else None, non_blocking=True)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(to_device(v, device, dtype) for v in value))
     if isinstance(value, list | tuple):
-        return type(value)(to_device(v, device, dtype) for v in value)
+        moved = [to_device(v, device, dtype) for v in value]
+        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
     if isinstance(value, Mapping):
         return {k: to_device(v, device, dtype) for k, v in value.items()}
     return value

@@ -9,7 +9,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.passes import call_with_moments
+from bayesify.passes.moments import call_with_moments
 from bayesify.weights import Call
 
 FAILURE_RATE = 1e-6

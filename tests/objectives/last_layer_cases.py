@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.passes import LastOutput
+from bayesify.passes.last_layer import LastOutput
 
 FAILURE_RATE = 1e-6
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

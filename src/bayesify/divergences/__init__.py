@@ -8,22 +8,14 @@ from torch import Generator, Tensor
 
 from bayesify.checks import check_positive_whole
 from bayesify.divergences.direct import accumulate_gradients, direct
-from bayesify.divergences.exact import EXACT, closed_form_of, exact
+from bayesify.divergences.exact import closed_form_of, exact
 from bayesify.divergences.log_uniform import kl_to_log_uniform
 from bayesify.divergences.multi_tensor import KL, MULTI_TENSOR, one_by_one
-from bayesify.divergences.parameterization import (
-    Parameterization,
-    distribution_of,
-    of_feature,
-    of_kl,
-    of_prior,
-    prior_of,
-)
+from bayesify.divergences.parameterization import distribution_of, of_feature, of_kl, of_prior, prior_of
 from bayesify.divergences.repar import repar
 from bayesify.divergences.statistics import Draws
 from bayesify.divergences.stream import stream
 from bayesify.divergences.support import (
-    Pair,
     best_estimator,
     check_finite,
     check_method,
@@ -157,15 +149,11 @@ def _check_noise(noise: Tensor, q: Family) -> int:
 
 __all__ = [
     "ESTIMATORS",
-    "EXACT",
     "KL",
-    "Pair",
-    "Parameterization",
     "accumulate_gradients",
     "check_method",
     "check_num_draws",
     "check_options",
-    "check_pair",
     "kl",
     "kl_all",
     "kl_of",

@@ -13,12 +13,11 @@ class _Saved:
     """A tensor that autograd holds; its elements count until the graph lets it go."""
 
     def __init__(self, tensor: Tensor, tally: "_Tally") -> None:
-        self.tensor = tensor
-        self.tally = tally
-        tally.add(tensor)
+        self.tensor, self.tally = tensor, tally
+        tally.count(tensor, 1)
 
     def __del__(self) -> None:
-        self.tally.remove(self.tensor)
+        self.tally.count(self.tensor, -1)
 
 
 class _Tally:
@@ -26,21 +25,15 @@ class _Tally:
 
     def __init__(self) -> None:
         self.holders: Counter[int] = Counter()
-        self.now = 0
-        self.peak = 0
+        self.now = self.peak = 0
 
-    def add(self, tensor: Tensor) -> None:
-        key, size = _storage(tensor)
-        self.holders[key] += 1
-        if self.holders[key] == 1:
-            self.now += size
+    def count(self, tensor: Tensor, change: int) -> None:
+        storage = tensor.untyped_storage()
+        before = self.holders[storage.data_ptr()]
+        self.holders[storage.data_ptr()] += change
+        if not before or before + change == 0:  # the first holder, or the last one
+            self.now += change * (storage.nbytes() // tensor.element_size())
             self.peak = max(self.peak, self.now)
-
-    def remove(self, tensor: Tensor) -> None:
-        key, size = _storage(tensor)
-        self.holders[key] -= 1
-        if not self.holders[key]:
-            self.now -= size
 
 
 def graph_size(fn: Callable[[], object]) -> int:
@@ -67,8 +60,3 @@ def graph_size(fn: Callable[[], object]) -> int:
     with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
         result = fn()  # noqa: F841  the graph hangs on it
     return tally.peak
-
-
-def _storage(tensor: Tensor) -> tuple[int, int]:
-    storage = tensor.untyped_storage()
-    return storage.data_ptr(), storage.nbytes() // tensor.element_size()

@@ -171,9 +171,8 @@ class _Exact(torch.autograd.Function):
         shifted = internals.foreach_sub(locs, ctx.mean) if ctx.mean else locs
         by_loc = internals.foreach_mul(shifted, grad / ctx.std**2)
         variances = internals.foreach_exp(internals.foreach_mul(log_scales, 2.0))
-        by_scale = internals.foreach_mul(
-            internals.foreach_sub(internals.foreach_div(variances, ctx.std**2), 1.0), grad
-        )
+        relative = internals.foreach_div(variances, ctx.std**2)
+        by_scale = internals.foreach_mul(internals.foreach_sub(relative, 1.0), grad)
         return (None, None, *by_loc, *by_scale)
 
 

@@ -32,13 +32,9 @@ class Draws(NamedTuple):
 
 def expected(q: Family, features: Sequence[Feature]) -> Means | None:
     """E t(ξ) of each, or None where one has no closed form; an infinite one is inf."""
-    means: Means = {}
-    for feature in features:
-        value = q.expectation(feature)
-        if value is None:
-            return None
-        means[feature] = value
-    return means
+    found = {feature: q.expectation(feature) for feature in features}
+    means: Means = {feature: mean for feature, mean in found.items() if mean is not None}
+    return means if len(means) == len(found) else None
 
 
 def drawn(q: Family, tuple_: Parameterization, draws: Draws) -> Means:

@@ -41,9 +41,8 @@ class CapturedGradients:
 
     def _compile(self, graph: Any, inputs: list[Any]) -> Callable[..., Any]:
         number, compiled = len(self.foreign), internals.lookup_backend(self.backend)(graph, inputs)
-        self.foreign.append(
-            any(not isinstance(i, Tensor) or i.device.type != self.device.type for i in inputs)
-        )
+        here = (isinstance(i, Tensor) and i.device.type == self.device.type for i in inputs)
+        self.foreign.append(not all(here))
 
         def call(*arguments: Any) -> Any:
             self.ran.append(number)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bayesify.atomic import read_header, read_tensors, write_tensors
+from bayesify.files.differences import differences
 
 FORMAT = 1
 
@@ -106,3 +107,24 @@ def optimizer_state(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> 
         for index, entry in state["state"].items()
     }
     return {**state, "state": placed}
+
+
+def check_same_network(model: nn.Module, stored: Mapping[str, Tensor], folder: Path) -> None:
+    """Raise where parameters or buffers are missing, unexpected or of another shape, with the first few of them."""
+    state = model.state_dict()
+    mine = {name: t for name, t in [*model.named_parameters(), *model.named_buffers()] if name in state}
+    # not the draws of a chain
+    theirs = {name: t for name, t in stored.items() if name in mine or name not in state}
+    found = differences(
+        mine,
+        theirs,
+        only_mine="it lacks ",
+        only_stored="it has also ",
+        shapes="{name} is {stored} there and {mine} here",
+        num_named=3,
+    )
+    if found:
+        raise ValueError(
+            f"the run in {folder} is of another network or method: {found}. Resume it with the same, or choose "
+            f"another folder"
+        )

@@ -25,9 +25,8 @@ class FiniteCheck:
         self.fabric = fabric
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer: Any = optimizer
-        self.lazy = next(model.parameters()).is_cuda and getattr(
-            optimizer, "_step_supports_amp_scaling", False
-        )
+        can_skip = getattr(optimizer, "_step_supports_amp_scaling", False)
+        self.lazy = next(model.parameters()).is_cuda and can_skip
         # one number a step since the last reading: not 0 where it was skipped
         self.pending: list[Tensor] = []
 

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from bayesify.engine.groups import leave_process_group
-from bayesify.engine.sharding import shard
 
 
 def make_fabric(
@@ -74,6 +73,28 @@ def _number_of_processes(devices: int | str | list[int], num_nodes: int) -> int:
         return len(devices) * num_nodes
     per_node = torch.cuda.device_count() or 1 if devices in ("auto", "-1", -1) else int(devices)
     return per_node * num_nodes
+
+
+def shard(model: nn.Module, mesh: Any) -> nn.Module:
+    """FSDP2: `fully_shard` every block of the network, then the model around it.
+
+    A block is an element of a Sequential or ModuleList that has parameters; the outermost wins.
+    """
+    from torch.distributed.fsdp import fully_shard
+
+    units: list[nn.Module] = []
+
+    def visit(module: nn.Module) -> None:
+        for child in module.children():
+            if isinstance(module, nn.Sequential | nn.ModuleList) and any(True for _ in child.parameters()):
+                units.append(child)
+            else:
+                visit(child)
+
+    visit(model.net)  # type: ignore[arg-type]
+    for unit in (*dict.fromkeys(units), model):
+        fully_shard(unit, mesh=mesh["data_parallel"])
+    return model
 
 
 def takes_graphs(fabric: Any) -> bool:

@@ -9,12 +9,17 @@ from torch import Tensor
 
 from bayesify import torch_internals as internals
 from bayesify.engine.averaging import MovingAverage
-from bayesify.engine.checkpoint import load_like, optimizer_state, read_newest, write_checkpoint
+from bayesify.engine.checkpoint import (
+    check_same_network,
+    load_like,
+    optimizer_state,
+    read_newest,
+    write_checkpoint,
+)
 from bayesify.engine.history import History
 from bayesify.engine.options import FitOptions
 from bayesify.engine.position import batches, can_resume_inside
 from bayesify.engine.randomness import random_state, restore_random_state
-from bayesify.engine.same_network import check_same_network
 from bayesify.engine.schedules import changed_length, check_length, make_schedule
 from bayesify.model import BayesianModule
 from bayesify.objectives import KLWarmup, Loss
@@ -188,9 +193,8 @@ class RunState:
                 f"{here} asked for, but the stored run has {there} and goes on with that"
             )
         mine = self.model.state_dict()
-        self.model.load_state_dict(
-            {name: load_like(mine[name], value) for name, value in state["model"].items()}
-        )
+        placed = {name: load_like(mine[name], value) for name, value in state["model"].items()}
+        self.model.load_state_dict(placed)
         for name in PARTS:
             part = getattr(self, name)
             if part is not None and state[name] is not None:

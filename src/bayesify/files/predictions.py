@@ -125,15 +125,13 @@ def _write_csv(path: Path, batches: Iterable[Columns]) -> None:
         for batch in batches:
             flat = {name: values.reshape(len(values), -1) for name, values in batch.items()}
             if number == 0:
-                writer.writerow(
-                    ["index", *(h for name, v in flat.items() for h in _headers(name, v.shape[1]))]
-                )
+                headers = (h for name, v in flat.items() for h in _headers(name, v.shape[1]))
+                writer.writerow(["index", *headers])
             table = np.concatenate([values.astype(np.float64) for values in flat.values()], 1)
             whole = [np.issubdtype(v.dtype, np.integer) for v in flat.values() for _ in range(v.shape[1])]
             for row in table.tolist():
-                writer.writerow(
-                    [number, *(int(v) if w else f"{v:.9g}" for v, w in zip(row, whole, strict=True))]
-                )
+                written = (int(v) if w else f"{v:.9g}" for v, w in zip(row, whole, strict=True))
+                writer.writerow([number, *written])
                 number += 1
 
 

@@ -1,7 +1,6 @@
 """Fused random kernels: Triton on a GPU, plain torch with the same law elsewhere. Imported where they are used."""
 
 from bayesify.kernels.draws import normal_draws
-from bayesify.kernels.normal_kl import normal_kl_
 from bayesify.kernels.sums import LAWS, noise_sums
 
-__all__ = ["LAWS", "noise_sums", "normal_draws", "normal_kl_"]
+__all__ = ["LAWS", "noise_sums", "normal_draws"]

@@ -97,9 +97,8 @@ class VarianceNetwork(Method):
         if self.parameterization == "zero_mean" and str(self.where) == str(LAYERS):
             object.__setattr__(self, "where", LAYERS & ~where.output)
         if isinstance(self.prior, str):
-            object.__setattr__(
-                self, "prior", LOG_UNIFORM if self.prior == LOG_UNIFORM.name else prior(self.prior)
-            )
+            made = LOG_UNIFORM if self.prior == LOG_UNIFORM.name else prior(self.prior)
+            object.__setattr__(self, "prior", made)
         if not isinstance(self.prior, LogUniform | StudentT):
             raise ValueError(f"prior={self.prior!r} does not fit: use 'log_uniform' or 'student_t'")
         if self.noise != "normal" and self.parameterization != "zero_mean":

@@ -131,16 +131,14 @@ class BayesianModule(nn.Module):
 
     def draw(self, generator: Generator | None = None) -> nn.Module:
         """One posterior draw as a plain, deterministic network (a detached copy)."""
-        with self._locked(), torch.no_grad():
-            self._whole("draw")
+        with self._copying("draw"):
             member = pick_member(self.posterior, self.net, generator)
             weights = self.posterior.draw(member, 1, generator)
             return self._copy(member, {name: value[0] for name, value in weights.items()})
 
     def mean_net(self) -> nn.Module:
         """The network at the posterior mean, as a plain copy."""
-        with self._locked(), torch.no_grad():
-            self._whole("mean_net")
+        with self._copying("mean_net"):
             return self._copy(0, self.posterior.mean(self.net))
 
     def member(self, index: Any = 0) -> nn.Module:
@@ -149,14 +147,12 @@ class BayesianModule(nn.Module):
         index: the number of the member; of a patched network also one number per patched layer, or a dict
                layer -> number (layers left out: 0)
         """
-        with self._locked(), torch.no_grad():
-            self._whole("member")
+        with self._copying("member"):
             return self._copy(*self.posterior.member(self.net, index))
 
     def fold(self) -> nn.Module:
         """A patched network with the average of its components in their place, as a plain copy."""
-        with self._locked(), torch.no_grad():
-            self._whole("fold")
+        with self._copying("fold"):
             return self._copy(0, self.posterior.fold(self.net))
 
     def collect(self) -> None:
@@ -229,18 +225,20 @@ class BayesianModule(nn.Module):
             self.cautioned = True
             warnings.warn(text, stacklevel=3)
 
-    def _whole(self, what: str) -> None:
+    @contextmanager
+    def _copying(self, what: str) -> Iterator[None]:
         """A sharded network has no plain copy in one process."""
-        if is_sharded(self.net):
-            raise RuntimeError(
-                f"{what}() needs the whole network in one process, but it is sharded (FSDP2): "
-                f"call bf.save(model, path) on every rank and use bf.load(path, net).{what}()"
-            )
+        with self._locked(), torch.no_grad():
+            if is_sharded(self.net):
+                raise RuntimeError(
+                    f"{what}() needs the whole network in one process, but it is sharded (FSDP2): "
+                    f"call bf.save(model, path) on every rank and use bf.load(path, net).{what}()"
+                )
+            yield
 
     def _copy(self, member: int, weights: dict[str, Tensor]) -> nn.Module:
         net = without_guards(copy_of(self.posterior.nets(self.net)[member]))
-        with torch.no_grad():
-            return self.posterior.install(net, weights)
+        return self.posterior.install(net, weights)
 
     def _locked(self) -> Any:
         """Swapping weights is not thread-safe; compiled code cannot hold a lock and does not swap."""

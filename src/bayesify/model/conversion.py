@@ -84,9 +84,8 @@ def _check_network(net: Any, wrapped: Iterable[nn.Module]) -> None:
         raise TypeError(
             "net is a TorchScript module, whose parameters cannot be swapped: give the original module"
         )
-    mine = {
-        m for m in net.modules() if any(True for _ in m.parameters())
-    }  # others may be shared, as nn.ReLU() is
+    # others may be shared, as nn.ReLU() is
+    mine = {m for m in net.modules() if any(True for _ in m.parameters())}
     for other in wrapped:
         if net is other or not mine.isdisjoint(other.modules()):
             raise ValueError(

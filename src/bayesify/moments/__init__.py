@@ -6,11 +6,10 @@ from bayesify.moments.values import Gaussian, Moments, certain
 from bayesify.moments import rules  # isort: skip
 from bayesify.moments.mode import CarrierMode, of_moments
 from bayesify.moments.sources import Sources, sources
-from bayesify.moments.standin import METADATA, StandIn, holds, replace
+from bayesify.moments.standin import StandIn, holds, replace
 
 __all__ = [
     "FORMS",
-    "METADATA",
     "RULES",
     "Carrier",
     "CarrierMode",

@@ -12,10 +12,9 @@ from torch import Tensor
 
 from bayesify import torch_internals as internals
 from bayesify.execution import compiling
-from bayesify.moments.arguments import in_order, learn_order, renamed
 from bayesify.moments.foreign_functions import with_graph
 from bayesify.moments.missing import no_place, no_rule, not_covered
-from bayesify.moments.standin import OPERATORS, StandIn, holds, replace
+from bayesify.moments.standin import OPERATORS, StandIn, holds, in_order, learn_order, renamed, replace
 from bayesify.moments.values import Entries, Gaussian, Moments, Simplex, narrowed, widened
 from bayesify.moments.writing import RESHAPES, VIEWS, Storage, applied, join
 

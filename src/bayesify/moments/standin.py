@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify import torch_internals as internals
+
 
 class StandIn:
     """Base of the stand-ins: subclasses say what to do with an operation in `operate`."""
@@ -146,12 +148,12 @@ OPERATORS = [name for name, value in vars(StandIn).items() if getattr(value, "__
 StandIn.__hash__ = object.__hash__  # type: ignore[method-assign]  # __eq__ above is elementwise
 
 #: operations that read what a tensor is, not what it holds
-_METADATA = (
-    "size dim numel nelement ndimension stride is_floating_point is_complex is_contiguous element_size"
-)
-METADATA = {getattr(place, name, None) for name in _METADATA.split() for place in (torch, torch.Tensor)} - {
-    None
-}
+_METADATA = [
+    *("size", "dim", "numel", "nelement", "ndimension", "stride", "element_size"),
+    *("is_floating_point", "is_complex", "is_contiguous"),
+]
+METADATA = {getattr(torch.Tensor, name) for name in _METADATA}
+METADATA |= {torch.is_floating_point, torch.is_complex, torch.numel}
 
 
 def replace(value: Any, kind: Any, function: Any) -> Any:
@@ -174,3 +176,32 @@ def holds(value: Any, kind: Any, test: Any = None) -> bool:
     if type(value) is dict:
         value = list(value.values())
     return type(value) in (list, tuple) and any(holds(v, kind, test) for v in value)
+
+
+ORDER: dict[Any, tuple[str, ...]] = {}  # names of the positional arguments of torch's own functions
+NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim"}  # torch takes these too
+
+
+def renamed(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Keywords by torch's own names."""
+    return {NUMPY_NAMES.get(name, name): value for name, value in kwargs.items()}
+
+
+def in_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Random operands given by name, torch.baddbmm(b, batch1=x, batch2=y), in their places: rules have names of their
+    own for them."""
+    if not kwargs or not holds(kwargs, StandIn):
+        return args, kwargs
+    kwargs = {"self" if name == "input" else name: value for name, value in kwargs.items()}
+    for name in ORDER.get(func, ())[len(args) :]:
+        if name not in kwargs:
+            break
+        args = (*args, kwargs.pop(name))
+    return args, {"input" if name == "self" else name: value for name, value in kwargs.items()}
+
+
+def learn_order(operation: Any) -> None:
+    """Ask torch for it once, because compiled code cannot."""
+    schemas = internals.operator_schemas(f"aten::{getattr(operation, '__name__', '')}")
+    if schemas:
+        ORDER[operation] = tuple(a.name for a in schemas[0].arguments if not a.kwarg_only)

@@ -10,6 +10,9 @@ from torch import Generator, Tensor, nn
 
 from bayesify.weights import Call
 
+#: draws of every random weight by name, (n, *shape), in parts, with the number n of each
+Chunks = Iterator[tuple[int, dict[str, Tensor]]]
+
 
 class Idle(NamedTuple):
     """A tensor of the state with a mask: entries that change nothing if they become `value`."""
@@ -58,9 +61,7 @@ class Posterior(nn.Module, ABC):
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         """`n` draws of every random weight of one member, by name: (n, *shape)."""
 
-    def stream(
-        self, member: int, num_draws: int, chunk: int, generator: Generator | None = None
-    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    def stream(self, member: int, num_draws: int, chunk: int, generator: Generator | None = None) -> Chunks:
         """About `num_draws` draws of one member for a prediction, at most `chunk` at a time, with their number."""
         for start in range(0, num_draws, chunk):
             n = min(chunk, num_draws - start)
@@ -95,9 +96,7 @@ class Posterior(nn.Module, ABC):
             places[name].copy_(value)
         return net
 
-    def begin(
-        self, optimizer: Any = None, num_steps: int | None = None, folder: str | Path | None = None
-    ) -> None:
+    def begin(self, optimizer: Any = None, num_steps: int | None = None, folder: Path | None = None) -> None:
         """A run begins: of so many steps, by this optimiser, with a folder for what the posterior writes itself."""
 
     def collect(self) -> None:

@@ -63,9 +63,8 @@ class ActiveDropout(Posterior):
 
     def kl(self, net: nn.Module) -> Tensor:
         parameters = dict(net.named_parameters())  # torch.func puts plain tensors in their place
-        return weighted_squares(
-            [parameters[n] for n in self.trained], [self.precision / 2] * len(self.trained)
-        )
+        trained = [parameters[name] for name in self.trained]
+        return weighted_squares(trained, [self.precision / 2] * len(trained))
 
     def install(self, net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         """With a seed the dropout layers get the masks of that draw, in train and in eval mode."""

@@ -1,7 +1,7 @@
 """Several networks at once: every member has its own weights and its own posterior."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.checks import NonFiniteError
-from bayesify.posteriors.base import Idle, Posterior, check_index
+from bayesify.posteriors.base import Chunks, Idle, Posterior, check_index
 from bayesify.weights import Call, find_slots
 from bayesify.weights.copies import copy_of
 from bayesify.weights.observing.outside_references import RefuseStrays, referenced_outside
@@ -56,9 +56,7 @@ class Members(Posterior):
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return self._of(member).draw(0, n, generator)
 
-    def stream(
-        self, member: int, num_draws: int, chunk: int, generator: Generator | None = None
-    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    def stream(self, member: int, num_draws: int, chunk: int, generator: Generator | None = None) -> Chunks:
         return self._of(member).stream(0, num_draws, chunk, generator)
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
@@ -89,11 +87,9 @@ class Members(Posterior):
     def install(self, net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         return self._of(0).install(net, weights)
 
-    def begin(
-        self, optimizer: Any = None, num_steps: int | None = None, folder: str | Path | None = None
-    ) -> None:
+    def begin(self, optimizer: Any = None, num_steps: int | None = None, folder: Path | None = None) -> None:
         for i in range(len(self.posteriors)):
-            own = None if folder is None else Path(folder) / f"member-{i}"
+            own = None if folder is None else folder / f"member-{i}"
             self._of(i).begin(optimizer, num_steps, own)
 
     def collect(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from bayesify.kernels.normal_kl import TRITON
 from bayesify.samplers.base import apart
 from bayesify.samplers.bucket import Bucket
 
@@ -24,13 +25,7 @@ LANES = 512  # coordinates that share one Philox call make a program of 4 · LAN
 
 def available(parameters: list[Tensor]) -> bool:
     """Contiguous float32 on CUDA, with triton installed."""
-    if not all(p.is_cuda and p.dtype == torch.float32 and p.is_contiguous() for p in parameters):
-        return False
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return TRITON and all(p.is_cuda and p.dtype == torch.float32 and p.is_contiguous() for p in parameters)
 
 
 class Tables:

@@ -3,7 +3,7 @@
 from bayesify.weights import where
 from bayesify.weights.calls import Call, Slot, as_arguments, as_call, call_with
 from bayesify.weights.observing.watch import Watch
-from bayesify.weights.selection import Selection, Weight, select
+from bayesify.weights.selection import Selection, select
 from bayesify.weights.slots import find_slots
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Selection",
     "Slot",
     "Watch",
-    "Weight",
     "as_arguments",
     "as_call",
     "call_with",

@@ -184,10 +184,9 @@ def caches_restored(places: Iterable[list[Slot]]) -> Iterator[None]:
         yield
     finally:
         for cache, before in caches:
-            for key in [
-                key for key in cache if key not in before and hasattr(cache[key], "__torch_function__")
-            ]:
-                del cache[key]
+            for key in cache.keys() - before:
+                if hasattr(cache[key], "__torch_function__"):
+                    del cache[key]
 
 
 def _dicts(module: nn.Module) -> list[dict[Any, Any]]:

@@ -74,9 +74,7 @@ def hidden_places(net: nn.Module) -> dict[int, str]:
         for attribute, value in {**vars(module), **module._buffers}.items():
             if attribute in ("_parameters", "_modules", "_buffers") or attribute.endswith("_hooks"):
                 continue
-            if (
-                f"{attribute}_orig" not in module._parameters
-            ):  # torch.nn.utils' hooks make it anew in every call
+            if f"{attribute}_orig" not in module._parameters:  # else torch's hooks make it anew in every call
                 look_for_views(value, f"{path}.{attribute}".lstrip("."))
             flat = isinstance(value, list | dict)
             for item in (value.values() if isinstance(value, dict) else value) if flat else (value,):

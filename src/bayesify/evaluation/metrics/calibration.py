@@ -29,9 +29,8 @@ def binned(confidence: Tensor, correct: Tensor, num_bins: int = 15, equal_mass: 
         raise ValueError(f"num_bins={num_bins!r} must be at least 1")
     confidence, correct = confidence.double(), correct.double()
     index = bin_index(confidence, edges_of(confidence, num_bins, equal_mass))
-    size, total, right = (
-        sums_by(index, values, num_bins) for values in (torch.ones_like(correct), confidence, correct)
-    )
+    parts = (torch.ones_like(correct), confidence, correct)
+    size, total, right = (sums_by(index, part, num_bins) for part in parts)
     divisor = size.clamp_min(1)
     return Bins(size, total / divisor, right / divisor)
 

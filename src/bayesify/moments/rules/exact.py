@@ -33,9 +33,8 @@ def leaky_relu(x: Moments, negative_slope: float = 0.01) -> Moments:
     wide_mean, wide_var = _wide(*x)
     alpha = wide_mean * wide_var.clamp_min(VAR_FLOOR).rsqrt()
     share = torch.special.ndtr(alpha).to(x.var.dtype)
-    return Moments(
-        a * x.mean + rest * mean, (rest**2 * var + (a**2 + 2 * a * rest * share) * x.var).clamp_min(0)
-    )
+    y_var = rest**2 * var + (a**2 + 2 * a * rest * share) * x.var
+    return Moments(a * x.mean + rest * mean, y_var.clamp_min(0))
 
 
 @rule(*spelled("abs", "abs_", "absolute", "__abs__"), form="exact", complex_too=True)

@@ -26,9 +26,8 @@ def vector_norm(
     mean, var = x if dtype is None else moved(Tensor.to, x, dtype)
     y = torch.linalg.vector_norm(mean, ord, dim, keepdim=True)
     slope = _slope(mean, y.clamp_min(torch.finfo(y.dtype).tiny), ord)
-    return Moments(
-        torch.linalg.vector_norm(mean, ord, dim, keepdim), torch.sum(slope.square() * var, dim, keepdim)
-    )
+    length = torch.linalg.vector_norm(mean, ord, dim, keepdim)
+    return Moments(length, torch.sum(slope.square() * var, dim, keepdim))
 
 
 def _slope(x: Tensor, y: Tensor, p: float) -> Tensor:
@@ -125,49 +124,34 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Mome
     return Moments(c.squeeze(dim), var.squeeze(dim))
 
 
-@rule(*spelled("var"))
-def variance(
-    x: Moments, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Moments:
-    """V = Σ_j (x_j − x̄)²/n, n entries less the correction:  Var V = (4/n²) Σ_j (x_j − x̄)² Var x_j."""
-    y, n, dim = _spread(x, dim, unbiased, correction)
-    var = 4 / n**2 * (y.square() * x.var).sum(dim, keepdim=keepdim)
-    return Moments(torch.sum(y.square(), dim, keepdim) / n, var)
-
-
-@rule(*spelled("std"))
-def deviation(
-    x: Moments, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
-) -> Moments:
-    """√V, V as in `variance`: the length of (x − x̄)/√n, so Var = Σ_j r_j² Var x_j/n, r that vector's direction."""
-    y, n, dim = _spread(x, dim, unbiased, correction)
-    length = vector_norm(Moments(y, x.var), 2, dim, keepdim)
-    return Moments(length.mean / n**0.5, length.var / n)
-
-
-def with_mean(
-    of: Any,
+def spread(
+    of: str,
     x: Moments,
     dim: Any = None,
     unbiased: Any = None,
     keepdim: bool = False,
     *,
     correction: Any = None,
-) -> tuple[Moments, Moments]:
-    """`variance` or `deviation`, and the mean."""
-    spread = of(x, dim, unbiased, keepdim, correction=correction)
-    return spread, average(x, None if isinstance(dim, bool) else dim, keepdim)
+) -> Any:
+    """V = Σ_j (x_j − x̄)²/n, n entries less the correction:  Var V = (4/n²) Σ_j (x_j − x̄)² Var x_j.
 
-
-rule(*spelled("var_mean"))(partial(with_mean, variance))
-rule(*spelled("std_mean"))(partial(with_mean, deviation))
-
-
-def _spread(x: Moments, dim: Any, unbiased: Any, correction: Any) -> tuple[Tensor, float, Any]:
-    """x − x̄ over `dim`, the divisor n, and `dim`; var(x, False) says `unbiased` in the second place."""
+    √V is the length of (x − x̄)/√n, so its variance is Σ_j r_j² Var x_j/n, r that vector's direction. "var_mean" and
+    "std_mean" give the mean beside it; var(x, False) says `unbiased` in the second place.
+    """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:
         correction = 0 if unbiased is False else 1
     centre = x.mean.mean(dim, keepdim=True)
-    return x.mean - centre, max(x.mean.numel() // max(centre.numel(), 1) - correction, 0), dim
+    y, n = x.mean - centre, max(x.mean.numel() // max(centre.numel(), 1) - correction, 0)
+    if of.startswith("var"):
+        var = 4 / n**2 * (y.square() * x.var).sum(dim, keepdim=keepdim)
+        found = Moments(torch.sum(y.square(), dim, keepdim) / n, var)
+    else:
+        length = vector_norm(Moments(y, x.var), 2, dim, keepdim)
+        found = Moments(length.mean / n**0.5, length.var / n)
+    return (found, average(x, dim, keepdim)) if of.endswith("mean") else found
+
+
+for _name in ("var", "std", "var_mean", "std_mean"):
+    rule(*spelled(_name))(partial(spread, _name))

@@ -24,9 +24,8 @@ def residual_sum(x: Any, y: Any, *, alpha: float = 1) -> Moments:
     In backward the derivatives count as constants.
     """
     total = add(x, y, alpha=alpha)
-    related = (
-        isinstance(x, Moments) and isinstance(y, Moments) and x is not y and x.mean.shape == y.mean.shape
-    )
+    random = isinstance(x, Moments) and isinstance(y, Moments)
+    related = random and x is not y and x.mean.shape == y.mean.shape
     return Moments(total.mean, total.var + 2 * alpha * covariance(x, y)) if related else total
 
 

@@ -15,9 +15,8 @@ from bayesify.moments.values import Moments, as_moments
 def index_add(x: Any, dim: int, index: Tensor, source: Any, *, alpha: float = 1) -> Moments:
     """x_i + α Σ y_j over the j that go to i:  Var = Var x_i + α² Σ Var y_j."""
     (mean, var), (y, y_var) = as_moments(x), as_moments(source)
-    return Moments(
-        mean.index_add(dim, index, y, alpha=alpha), var.index_add(dim, index, y_var, alpha=alpha**2)
-    )
+    total = mean.index_add(dim, index, y, alpha=alpha)
+    return Moments(total, var.index_add(dim, index, y_var, alpha=alpha**2))
 
 
 @rule(*spelled("scatter_add", "scatter_add_"), complex_too=True)

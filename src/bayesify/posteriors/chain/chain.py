@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 from bayesify import torch_internals as internals
 from bayesify.checks import NonFiniteError
 from bayesify.execution import capturing
-from bayesify.posteriors.base import Posterior
+from bayesify.posteriors.base import Chunks, Posterior
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
 from bayesify.posteriors.chain.draw_store import REMEDY, DrawKey, DrawStore
 from bayesify.posteriors.chain.energy import Energy
@@ -80,9 +80,7 @@ class Chain(Posterior):
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return self._fitting(self.store.draw(n, generator))
 
-    def stream(
-        self, member: int, num_draws: int, chunk: int, generator: Generator | None = None
-    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    def stream(self, member: int, num_draws: int, chunk: int, generator: Generator | None = None) -> Chunks:
         """The stored draws, read as they are needed; before the first one, the weights as they are now."""
         now = self._now()
         if not len(self.store):
@@ -99,13 +97,11 @@ class Chain(Posterior):
     def kl(self, net: nn.Module) -> Tensor:
         return self.energy.now()
 
-    def begin(
-        self, optimizer: Any = None, num_steps: int | None = None, folder: str | Path | None = None
-    ) -> None:
+    def begin(self, optimizer: Any = None, num_steps: int | None = None, folder: Path | None = None) -> None:
         if num_steps is not None:
             self.start, self.due = self.steps, self.plan(num_steps)
         if folder is not None:
-            self.store.move_to(Path(folder))
+            self.store.move_to(folder)
         if optimizer is not None and not any(optimizer is seen() for seen in self.watched):
             self.watched.append(weakref.ref(optimizer))
             optimizer.register_step_post_hook(lambda *_: self.after_step())
@@ -184,13 +180,9 @@ class Chain(Posterior):
     def _momenta(self) -> dict[str, Tensor]:
         """Of the samplers that move this chain, by the names of the weights; none for those without momentum."""
         optimizers = [optimizer for seen in self.watched if (optimizer := seen()) is not None]
-        found = {}
-        for name, slots in self.moving.items():
-            for optimizer in optimizers:
-                state = optimizer.state.get(slots[0].get(), {})
-                if "momentum" in state:
-                    found[name] = state["momentum"]
-        return found
+        moving = ((name, slots[0].get()) for name, slots in self.moving.items())
+        states = ((name, each.state.get(weight, {})) for name, weight in moving for each in optimizers)
+        return {name: state["momentum"] for name, state in states if "momentum" in state}
 
     def _fitting(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """In the dtype and on the device of the network."""

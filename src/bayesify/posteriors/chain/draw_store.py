@@ -1,11 +1,13 @@
 """What is kept of a chain: the face of stored draws and of running moments."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from torch import Generator, Tensor
+
+from bayesify.posteriors.base import Chunks
 
 REMEDY = "train longer than the burn-in, or keep the present weights by model.collect()"
 NONE_YET = f"the chain has no draws yet: {REMEDY}"
@@ -38,9 +40,7 @@ class DrawStore(ABC):
         """`n` draws at random: (n, *shape)."""
 
     @abstractmethod
-    def stream(
-        self, num_draws: int, chunk: int, generator: Generator | None, like: Mapping[str, Tensor]
-    ) -> Iterator[tuple[int, Weights]]:
+    def stream(self, num_draws: int, chunk: int, generator: Generator | None, like: Weights) -> Chunks:
         """At most `num_draws` draws for a prediction, `chunk` of them at a time, with their number; of the dtypes
         and on the device of `like`."""
 

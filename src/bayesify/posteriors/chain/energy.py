@@ -91,9 +91,8 @@ class _Quadratic(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         linear, square = ctx.factors
-        gradients = internals.foreach_mul(
-            ctx.saved_tensors, -2 * square * gradient.to(ctx.saved_tensors[0].dtype)
-        )
+        factor = -2 * square * gradient.to(ctx.saved_tensors[0].dtype)
+        gradients = internals.foreach_mul(ctx.saved_tensors, factor)
         if linear:
             gradients = internals.foreach_sub(gradients, (linear * gradient).item())
         return None, None, *gradients

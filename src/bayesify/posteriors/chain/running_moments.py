@@ -1,10 +1,11 @@
 """The running mean and variance of every weight of a chain, without its draws."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Generator, Tensor
 
+from bayesify.posteriors.base import Chunks
 from bayesify.posteriors.chain.draw_store import NONE_YET, DrawKey, DrawStore, Weights
 
 
@@ -41,9 +42,7 @@ class RunningMoments(DrawStore):
             drawn[name] = mean + variance[name].sqrt() * noise
         return drawn
 
-    def stream(
-        self, num_draws: int, chunk: int, generator: Generator | None, like: Mapping[str, Tensor]
-    ) -> Iterator[tuple[int, Weights]]:
+    def stream(self, num_draws: int, chunk: int, generator: Generator | None, like: Weights) -> Chunks:
         for start in range(0, num_draws, chunk):
             n = min(chunk, num_draws - start)
             yield n, {name: w.to(like[name]) for name, w in self.draw(n, generator).items()}
@@ -58,16 +57,14 @@ class RunningMoments(DrawStore):
         return {name: squares / self.count for name, squares in self.squares.items()}
 
     def tensors(self, whole: bool) -> dict[str, Tensor]:
-        means = {f"mean.{name}": w.clone() for name, w in self.means.items()}
-        squares = {f"squares.{name}": w.clone() for name, w in self.squares.items()}
-        return {"count": torch.tensor(self.count), **means, **squares}
+        kept = {"mean": self.means, "squares": self.squares}
+        sums = {f"{kind}.{name}": w.clone() for kind, held in kept.items() for name, w in held.items()}
+        return {"count": torch.tensor(self.count), **sums}
 
     def take(self, tensors: Mapping[str, Tensor]) -> None:
         self.count = int(tensors["count"])
-        self.means = {name: tensors[f"mean.{name}"].to(w.dtype, copy=True) for name, w in self.means.items()}
-        self.squares = {
-            name: tensors[f"squares.{name}"].to(w.dtype, copy=True) for name, w in self.squares.items()
-        }
+        for kind, held in (("mean", self.means), ("squares", self.squares)):
+            held.update({name: tensors[f"{kind}.{name}"].to(w.dtype, copy=True) for name, w in held.items()})
 
 
 def _wide(w: Tensor) -> torch.dtype:

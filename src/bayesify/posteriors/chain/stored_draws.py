@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Generator, Tensor
 
+from bayesify.posteriors.base import Chunks
 from bayesify.posteriors.chain.draw_files import DrawFolder, read_draw
 from bayesify.posteriors.chain.draw_store import NONE_YET, DrawKey, DrawStore, Weights
 from bayesify.posteriors.chain.prefetch import Arrival, Upload, prefetched
@@ -52,12 +53,10 @@ class StoredDraws(DrawStore):
             chosen = torch.randint(len(self), (n,), generator=generator, device=device).tolist()
             draws = self._read([self.keys[i] for i in chosen])
             if len(draws) == n:
-                return self._stack(draws)
+                return {name: torch.stack([draw[name] for draw in draws]) for name in self.like}
         raise RuntimeError(NONE_YET)
 
-    def stream(
-        self, num_draws: int, chunk: int, generator: Generator | None, like: Mapping[str, Tensor]
-    ) -> Iterator[tuple[int, Weights]]:
+    def stream(self, num_draws: int, chunk: int, generator: Generator | None, like: Weights) -> Chunks:
         """Every stored draw once, or `num_draws` of them evenly spread over the chain."""
         keys = spread(self.keys, num_draws)
         upload = Upload(like)
@@ -139,10 +138,8 @@ class StoredDraws(DrawStore):
                 stacked[name] = stacked[name].to(wider)
                 stacked[name][count] = w
             count += 1
-        if not stacked:
-            stacked = {
-                name: torch.empty((0, *shape), dtype=dtype) for name, (shape, dtype) in self.like.items()
-            }
+        for name, (shape, dtype) in self.like.items() if not stacked else ():
+            stacked[name] = torch.empty((0, *shape), dtype=dtype)
         keys = torch.tensor(self.keys, dtype=torch.int64).reshape(-1, 2)  # damaged ones are gone
         return {"places": keys, **{f"draws.{name}": stacked[name][:count] for name in self.like}}
 
@@ -181,9 +178,6 @@ class StoredDraws(DrawStore):
             draw = self._one(key)
             if draw is not None:
                 yield key, draw
-
-    def _stack(self, draws: list[Weights]) -> Weights:
-        return {name: torch.stack([draw[name] for draw in draws]) for name in self.like}
 
     def _write_index(self) -> None:
         if self.folder is not None:

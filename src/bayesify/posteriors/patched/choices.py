@@ -35,10 +35,8 @@ class Patch(NamedTuple):
 def patch_of(name: str, slot: Slot, assignment: Assignment) -> Patch:
     """The patch of one parameter under an assignment."""
     weight, module = slot.get(), slot.module
-    shape = tuple(weight.shape)
-    return Patch(
-        assignment.unit(name), shape, assignment.view(weight, module), assignment.shape(weight, module)
-    )
+    view, z_shape = assignment.view(weight, module), assignment.shape(weight, module)
+    return Patch(assignment.unit(name), tuple(weight.shape), view, z_shape)
 
 
 def value_at(patch: Patch, centroids: Sequence[Any], chosen: Chosen, n: int | None = None) -> Tensor:

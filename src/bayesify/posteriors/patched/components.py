@@ -1,13 +1,13 @@
 """Every patched tensor chosen among K components: the general ensemble family of paper 2 (eq. 1)."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.posteriors.base import Posterior, check_index
+from bayesify.posteriors.base import Chunks, Posterior, check_index
 from bayesify.posteriors.patched.assignments import Assignment
 from bayesify.posteriors.patched.choices import Assigned, assign, flat_for, patch_of, weights_for
 from bayesify.posteriors.patched.kl import ComponentsKL, Held
@@ -126,9 +126,7 @@ class Components(Posterior):
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return self._drawn(self.mixing.draw(self.device, n, generator), generator)
 
-    def stream(
-        self, member: int, num_draws: int, chunk: int, generator: Generator | None = None
-    ) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    def stream(self, member: int, num_draws: int, chunk: int, generator: Generator | None = None) -> Chunks:
         """The draws of a prediction; the members of an explicit ensemble come evenly."""
         z = self.mixing.draw(self.device, num_draws, generator, self.stored)  # (draws, assignments)
         for part in z.split(chunk):

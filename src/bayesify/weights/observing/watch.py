@@ -23,9 +23,8 @@ class Watch(TorchFunctionMode):
         super().__init__()
         self.boundary = boundary  # the file of the code that calls the network: looking further up is in vain
         self.names = {id(tensor): name for name, tensor in tracked.items()}
-        self.replaced: list[
-            tuple[range, str]
-        ] = []  # where parameters lie in memory that a random value replaces
+        # where parameters lie in memory that a random value replaces
+        self.replaced: list[tuple[range, str]] = []
         self.uses: list[str] = []
         self.strays: list[str] = []
         self.checkpointed: list[str] = []
