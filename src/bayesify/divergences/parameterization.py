@@ -217,9 +217,7 @@ def _location_scale(feature: Feature, magnitude: bool) -> list[Term] | None:
 
 
 def _binomial(k: int) -> list[Term]:
-    return [
-        Term(math.comb(k, j), Monomial(loc=k - j, scale=j), power(j) if j else None) for j in range(k + 1)
-    ]
+    return [Term(math.comb(k, j), Monomial(k - j, j), power(j) if j else None) for j in range(k + 1)]
 
 
 def _scale(q: Family, feature: Feature, magnitude: bool) -> list[Term] | None:

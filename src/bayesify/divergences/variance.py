@@ -73,7 +73,7 @@ def variance_student(q: VarianceNormal, p: priors.StudentT) -> Tensor:
     y = (math.sqrt(df / 2) / std).clamp_max(math.sqrt(LARGEST))
     each = df * std.log() + 0.5 * (df + 1) * log_distance(x, y)
     rest = 0.5 * (df + 1) * (math.log(2) - math.log(df)) - 0.5 * math.log(2 * math.pi * math.e) - log_norm(df)
-    return (each * _noisy(q)).sum() + rest * _count(q)
+    return (each * wide(q.noise_gate)).sum() + rest * _count(q)
 
 
 def sigmoid(q: VarianceNormal, p: priors.LogUniform) -> Tensor:
@@ -121,11 +121,7 @@ def _total(q: VarianceNormal, kl: Tensor) -> Tensor:
     return (kl * q.noise_gate).sum()
 
 
-def _noisy(q: VarianceNormal) -> Tensor:
-    return wide(q.noise_gate)
-
-
 def _count(q: VarianceNormal) -> float | Tensor:
     """How many weights are random."""
-    gate = _noisy(q)
+    gate = wide(q.noise_gate)
     return gate * q.shape.numel() if gate.dim() == 0 else gate.sum()

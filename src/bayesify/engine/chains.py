@@ -46,7 +46,7 @@ def sample_chains(
     """
     check_whole(num_chains, "num_chains", 1)
     check_whole(epochs, "epochs", 1)
-    method, _ = _sampling(model)
+    method, *_ = _sampling(model)
     batches = [*loader]
     if not batches:
         raise ValueError("the loader is empty: nothing to sample from")
@@ -68,8 +68,8 @@ def sample_chains(
     chains.finish()
 
 
-def _sampling(model: BayesianModule) -> tuple[ThermostatMCMC, Chain]:
-    """The method and the chain of a model that can have several chains side by side."""
+def _sampling(model: BayesianModule) -> tuple[ThermostatMCMC, Chain, StoredDraws]:
+    """The method, the chain and its draws of a model that can have several chains side by side."""
     method, chain = model.method, model.posterior
     if not isinstance(method, ThermostatMCMC) or not isinstance(chain, Chain):
         raise TypeError(f"{model.method.name} is no sampling method: use bf.ThermostatMCMC()")
@@ -79,17 +79,16 @@ def _sampling(model: BayesianModule) -> tuple[ThermostatMCMC, Chain]:
         raise TypeError(
             "chains side by side cannot have batch norm, whose statistics vmap does not batch: use bf.fit"
         )
-    return method, chain
+    return method, chain, chain.store
 
 
 class _Chains:
     """The weights of all chains, (chains, *shape) each, and the sampler that moves them."""
 
     def __init__(self, model: BayesianModule, num_chains: int, lr: float, seed: int) -> None:
-        method, chain = _sampling(model)
-        assert isinstance(chain.store, StoredDraws)
-        self.model, self.chain, self.store = model, chain, chain.store
-        self.first, self.num_chains, self.steps = chain.store.next_chain(), num_chains, 0
+        method, chain, self.store = _sampling(model)
+        self.model, self.chain = model, chain
+        self.first, self.num_chains, self.steps = self.store.next_chain(), num_chains, 0
         self.stacked = _starts(model.net, num_chains, seed)
         self.losses = torch.zeros(num_chains)
         random = {id(p) for name, p in self.stacked.items() if name in chain.slots}

@@ -181,9 +181,8 @@ def fits(value: Any, kind: Any) -> bool:
     if origin is Callable:
         return callable(value)
     if origin in (list, tuple, Sequence):
-        return isinstance(value, list | tuple) and all(
-            fits(item, each) for each in inner[:1] for item in value
-        )
+        listed = isinstance(value, list | tuple)
+        return listed and all(fits(item, each) for each in inner[:1] for item in value)
     if kind in (int, float):
         return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
     return kind is Any or isinstance(value, origin or kind)
@@ -206,7 +205,6 @@ def accepted(kind: Any, bounds: str = "") -> str:
             words.append("None")
         else:
             article = "an" if each.__name__[0] in "AEIOU" else "a"
-            words.append(
-                _NOUNS.get(each, f"{article} {each.__name__}") + (bounds if each in (int, float) else "")
-            )
+            noun = _NOUNS.get(each, f"{article} {each.__name__}")
+            words.append(noun + (bounds if each in (int, float) else ""))
     return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)

@@ -189,9 +189,8 @@ class RunState:
         other = [name for name, value in asked.items() if stored.get(name, value) != value]
         if other:
             here, there = (", ".join(f"{n}={of[n]!r}" for n in other) for of in (asked, stored))
-            self.history.notes.append(
-                f"{here} asked for, but the stored run has {there} and goes on with that"
-            )
+            note = f"{here} asked for, but the stored run has {there} and goes on with that"
+            self.history.notes.append(note)
         mine = self.model.state_dict()
         placed = {name: load_like(mine[name], value) for name, value in state["model"].items()}
         self.model.load_state_dict(placed)

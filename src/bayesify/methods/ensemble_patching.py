@@ -174,11 +174,8 @@ class EnsemblePatching(Method):
     def _without_parameters(self, net: nn.Module) -> list[str]:
         """Norm layers in `where` that have neither weight nor bias."""
         norms = [(path, module) for path, module in net.named_modules() if kind_of(module) == "norm"]
-        return [
-            path
-            for path, module in norms
-            if next(module.parameters(), None) is None and self.where(Candidate(f"{path}.weight", "norm"))
-        ]
+        bare = [path for path, module in norms if next(module.parameters(), None) is None]
+        return [path for path in bare if self.where(Candidate(f"{path}.weight", "norm"))]
 
     def _remarks(self, net: nn.Module) -> list[str]:
         bare = self._without_parameters(net)

@@ -91,13 +91,12 @@ def _check_network(net: Any, wrapped: Iterable[nn.Module]) -> None:
             raise ValueError(
                 "net (or a part of it) is already bayesified: use the model you have, or copy.deepcopy(net)"
             )
+    devices: dict[str, str] = {}
     for name, parameter in net.named_parameters():
         if is_lazy(parameter):
             raise ValueError(
                 f"parameter {name!r} is not initialised yet (a lazy module): run one batch first"
             )
-    devices: dict[str, str] = {}
-    for name, parameter in net.named_parameters():
         devices.setdefault(str(parameter.device), name)
     if len(devices) > 1:
         where = ", ".join(f"{name} on {device}" for device, name in devices.items())

@@ -97,7 +97,9 @@ class Factorized(Posterior):
             distributions = self.distributions(names)
             if kl_terms is not None:
                 kl_terms.append(self._kl(distributions))
-            return self._values(distributions, samples, call.generator)
+            if self.sampling == "moments":
+                return carriers(distributions, self.forms)
+            return random_weights(distributions, samples, call.generator)
 
         eager = not compiling()
         many = call.for_loss and self.num_likelihood_draws > 1
@@ -215,13 +217,6 @@ class Factorized(Posterior):
         self.unused = tuple(name for name in self.slots if name not in watch.counts)
         self.last_used = watch.uses[-1] if watch.uses else ""
         self.watched = True
-
-    def _values(
-        self, distributions: Mapping[str, Family], samples: Mapping[str, Sample], generator: Generator | None
-    ) -> Mapping[str, Any]:
-        if self.sampling == "moments":
-            return carriers(distributions, self.forms)
-        return random_weights(distributions, samples, generator)
 
     def _samples(self, net: nn.Module, many: bool) -> dict[str, Sample]:
         """How the outputs of layers are sampled, by weight; weights that are not here are drawn."""

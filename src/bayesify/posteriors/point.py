@@ -21,20 +21,18 @@ class PointMass(Posterior):
     def __init__(self, net: nn.Module, selection: Selection, prior: Prior | None = None) -> None:
         super().__init__()
         self.slots = {} if prior is None else selection.slots
-        self.priors = {
-            name: prior.at(name, s[0].get()) for name, s in self.slots.items() if prior is not None
-        }
+        self.priors = {} if prior is None else {n: prior.at(n, s[0].get()) for n, s in self.slots.items()}
         self.energy = Energy(self.priors, self.slots)
         self.register_buffer("zero", torch.zeros(()), persistent=False)
 
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
-        if kl_terms is None:
-            return net(*call.args, **call.kwargs)
-        kl, output = (
-            self.energy.run(net, call) if self.priors else (self.zero, net(*call.args, **call.kwargs))
-        )
-        kl_terms.append(kl)
-        return output
+        if kl_terms is not None and self.priors:
+            kl, output = self.energy.run(net, call)
+            kl_terms.append(kl)
+            return output
+        if kl_terms is not None:
+            kl_terms.append(self.zero)
+        return net(*call.args, **call.kwargs)
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return {}

@@ -12,9 +12,8 @@ from bayesify.passes.stacked import Stacked
 from bayesify.predict.accumulation import one_more, statistics
 from bayesify.weights import as_call
 
-_COMPILED: "weakref.WeakKeyDictionary[Any, dict[tuple[int, int, bool | None], Any]]" = (
-    weakref.WeakKeyDictionary()
-)
+Functions = dict[tuple[int, int, bool | None], Any]
+_COMPILED: "weakref.WeakKeyDictionary[Any, Functions]" = weakref.WeakKeyDictionary()
 
 
 def compiled(model: Any, member: int, n: int, keep_samples: bool | None = None) -> Any:

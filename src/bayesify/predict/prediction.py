@@ -86,9 +86,8 @@ def _predict(
 
 def is_loader(x: Any) -> bool:
     """Batches to predict one after the other, not one input."""
-    return (
-        isinstance(x, Iterable) and not isinstance(x, Tensor | tuple | list | dict) and not hasattr(x, "keys")
-    )
+    one_input = isinstance(x, Tensor | tuple | list | dict) or hasattr(x, "keys")
+    return isinstance(x, Iterable) and not one_input
 
 
 def over_loader(model: Any, loader: Iterable[Any], one: Callable[[Any], Predictive]) -> Predictive:

@@ -117,9 +117,8 @@ class Predictive:
     @property
     def input_variance(self) -> Tensor:
         """What the input's own variance adds to `variance`; zeros for an exact input."""
-        return (
-            torch.zeros_like(self.spread) if self.input_shares is None else self.input_shares[0] * self.spread
-        )
+        spread = self.spread
+        return torch.zeros_like(spread) if self.input_shares is None else self.input_shares[0] * spread
 
     @property
     def variance(self) -> Tensor:

@@ -68,9 +68,8 @@ def mul(x: Any, y: Any) -> Moments:
 
 def has_complex(*operands: Any) -> bool:
     """Is one of the operands complex?"""
-    return any(
-        isinstance(m, complex) or (isinstance(m, Tensor) and m.is_complex()) for m, _ in map(parts, operands)
-    )
+    means = (parts(operand)[0] for operand in operands)
+    return any(isinstance(m, complex) or (isinstance(m, Tensor) and m.is_complex()) for m in means)
 
 
 def complex_product(operation: Any, x: Any, y: Any) -> Moments:

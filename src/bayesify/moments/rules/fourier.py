@@ -21,9 +21,8 @@ SCALES = {"forward": 1.0, "ortho": 0.5, None: 0.0, "backward": 0.0}  # of a forw
 @rule(torch.complex, complex_too=True)
 def complex_of(real: Any, imaginary: Any) -> Moments:
     """Variances of real and imaginary part become one complex number."""
-    return Moments(
-        *(torch.complex(*each) for each in zip(as_moments(real), as_moments(imaginary), strict=True))
-    )
+    pairs = zip(as_moments(real), as_moments(imaginary), strict=True)
+    return Moments(*(torch.complex(*pair) for pair in pairs))
 
 
 rule(torch.view_as_complex, complex_too=True)(partial(moved, torch.view_as_complex))

@@ -54,9 +54,8 @@ def layers(name: str, x: Any, *args: Any) -> tuple[Any, ...]:
     """
     packed = isinstance(args[0], Tensor) and args[0].dtype == torch.int64
     sizes = args[0].tolist() if packed else None
-    hx, weights, has_biases, num_layers, dropout, train, bidirectional, *batch_first = (
-        args[1:] if packed else args
-    )
+    rest = args[1:] if packed else args
+    hx, weights, has_biases, num_layers, dropout, train, bidirectional, *batch_first = rest
     states = hx if name == "lstm" else (hx,)
     runs = num_layers * (2 if bidirectional else 1)
     each = len(weights) // runs

@@ -122,9 +122,8 @@ for _operation in spelled(CASTS):
 
 def joined(operation: Any, tensors: Any, *args: Any, **kwargs: Any) -> Moments:
     """Deterministic parts have no variance."""
-    return Moments(
-        *(operation(each, *args, **kwargs) for each in zip(*map(as_moments, tensors), strict=True))
-    )
+    means_and_variances = zip(*map(as_moments, tensors), strict=True)
+    return Moments(*(operation(each, *args, **kwargs) for each in means_and_variances))
 
 
 for _operation in spelled("cat concat concatenate stack hstack vstack dstack column_stack row_stack"):

@@ -25,8 +25,9 @@ class Mixing(nn.Module):
         self.learned = learned
         self.temperature = temperature
         self.units = nn.Module()
+        start = torch.tensor([math.log(p) for p in probs])
         self.logits = {
-            unit: put(self.units, _key(unit), nn.Parameter(torch.tensor([math.log(p) for p in probs])))
+            unit: put(self.units, f"{unit}.logits".lstrip("."), nn.Parameter(start.clone()))
             for unit in (units if learned else ())
         }
 
@@ -81,10 +82,6 @@ class Mixing(nn.Module):
 
     def _thresholds(self) -> list[float]:
         return [math.fsum(self.fixed[: k + 1]) for k in range(len(self.fixed) - 1)]
-
-
-def _key(unit: str) -> str:
-    return f"{unit}.logits" if unit else "logits"
 
 
 def _uniform(shape: tuple[int, ...], device: torch.device, generator: Generator | None) -> Tensor:
