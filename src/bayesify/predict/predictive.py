@@ -177,6 +177,8 @@ class Predictive:
 
     def to(self, device: Any) -> "Predictive":
         """The same predictive with its tensors on another device."""
+        if self.mean.device == torch.device(device):
+            return self
 
         def there(tensor: Tensor) -> Tensor:
             return tensor.to(device)
