@@ -137,7 +137,7 @@ def test_its_settings_are_those_of_its_signature() -> None:
     assert make("langevin", settings=None).optimizer().param_groups[0]["scale"] == 1.0
     group = make("underdamped").optimizer().param_groups[0]
     assert (group["noise"], group["lr"]) == (2.0, 1e-3)
-    assert group["mass"] == pytest.approx(1e-6 / 0.0045 * NUM)
+    assert group["mass"] == pytest.approx(1e-6 / (4 * 0.0045) * NUM)
     assert Sampler.settings(1e-3, NUM) == {"temperature": 1.0}
     assert Passing.settings(1e-3, NUM) == {**bf.samplers.ATMC.settings(1e-3, NUM), "factor": 2.0}
     psgld = bf.ThermostatMCMC(sampler="psgld", settings={"decay": 0.9})

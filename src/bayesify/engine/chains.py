@@ -1,6 +1,6 @@
 """bf.sample_chains: several chains of a small network at once, in one process."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -54,6 +54,7 @@ def sample_chains(
         model.num_data = sum(len(target_of(batch)) for batch in batches)
     num_steps = epochs * len(batches)
     chains = _Chains(model, num_chains, method.default_lr(model) if lr is None else lr, seed)
+    method.begin(model, chains.sampler, num_steps)
     scheduler = make_schedule(schedule or method.default_schedule(), chains.sampler, num_steps)
     due = method.due(num_steps)
     assert due is not None
@@ -99,7 +100,9 @@ class _Chains:
 
     def step(self, batch: Any) -> None:
         """One step of every chain."""
-        self.losses = self._losses(to_device(batch, next(iter(self.stacked.values())).device))
+        batch = to_device(batch, next(iter(self.stacked.values())).device)
+        self._warm_up(batch)
+        self.losses = self._losses(batch)
         if not self.losses.isfinite().all():
             self.check_finite()
         self.sampler.zero_grad()
@@ -109,6 +112,18 @@ class _Chains:
                 p.grad /= self.num_chains  # one for all chains: it follows their mean
         self.sampler.step()
         self.steps += 1
+
+    def _warm_up(self, batch: Any) -> None:
+        """The turns of the sampler's warm start; one look at the curvature serves all chains."""
+        warm = self.sampler.warm
+        if warm is not None and warm.turns(self.sampler.steps):
+
+            def gradients(parameters: Sequence[Tensor]) -> Sequence[Tensor | None]:
+                with torch.random.fork_rng():
+                    total = self._losses(batch).sum()
+                return torch.autograd.grad(total, parameters, allow_unused=True)
+
+            warm.turn(self.sampler, gradients)
 
     def _losses(self, batch: Any) -> Tensor:
         """Of every chain: (chains,)."""

@@ -1,6 +1,7 @@
 """The loop of `bf.fit`: epochs, steps, validation. Where it stands is in `RunState`."""
 
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -141,6 +142,7 @@ class Loop:
     def _step(self, group: list[Any]) -> None:
         """One optimiser step from the gradients of a group of batches."""
         total = None
+        self._warm_up(group[0])
         for i, batch in enumerate(group):
             batch = to_device(batch, self.fabric.device)
             x, y = inputs_of(batch), target_of(batch)
@@ -161,6 +163,27 @@ class Loop:
         self.state.after_step()
         if self.progress.due():
             self._show()
+
+    def _warm_up(self, batch: Any) -> None:
+        """The turns of a sampler's warm start, which looks at the gradients of this batch."""
+        sampler: Any = self.state.optimizer
+        warm = getattr(sampler, "warm", None)
+        if warm is None or not warm.turns(sampler.steps):
+            return
+        batch = to_device(batch, self.fabric.device)
+
+        def gradients(parameters: Sequence[Tensor]) -> list[Tensor | None]:
+            with untouched(self.model):
+                with self.fabric.autocast():
+                    loss = self.model(inputs_of(batch), target=target_of(batch)).total
+                found = torch.autograd.grad(loss, parameters, allow_unused=True)
+            if self.fabric.world_size > 1:
+                return [g if g is None else self.fabric.all_reduce(g, reduce_op="mean") for g in found]
+            return list(found)
+
+        warm.turn(sampler, gradients)
+        if warm.enters(sampler.steps):
+            self._note(f"step {self.state.step}: {warm}")
 
     def _check(self, x: Any, y: Tensor) -> None:
         """The first batch of a compiled run through the model as it is, with all its checks; no trace is left."""

@@ -63,6 +63,9 @@ class Method(ABC):
             options.setdefault("fused", True)
         return torch.optim.Adam(parameters, lr=lr, **options)
 
+    def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:  # noqa: B027
+        """A run of `num_steps` steps of the method's own optimiser is about to start."""
+
     def check_optimizer(self, optimizer: torch.optim.Optimizer, model: Any) -> None:  # noqa: B027
         """Raise where training by an optimiser of the user's would not be this method."""
 

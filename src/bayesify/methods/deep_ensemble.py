@@ -60,6 +60,9 @@ class DeepEnsemble(Method):
     def needs_num_data(self) -> bool:
         return self.method.needs_num_data
 
+    def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:
+        self.method.begin(model, optimizer, num_steps)
+
     def default_lr(self, model: Any) -> float:
         return self.method.default_lr(model)
 

@@ -38,13 +38,17 @@ class ThermostatMCMC(Method):
 
     sampler:         by its name, see above
     prior:           a name or `bf.prior(...)`
-    mass:            None: 2.2e-4 · num_data, so that lr = 1e-3 is like SGD at 0.0045 (paper 4's CIFAR-10 setting)
+    mass:            None: one for every weight, found in the burn-in (see `warm_start`); 5.6e-5 · num_data without, so
+                     that lr = 1e-3 is like SGD at 0.018 (paper 4 on CIFAR-10: a quarter of that)
     noise:           friction and noise D; None: −log(0.9) / lr
     max_speed:       c of the hyperbolic kinetic energy; None: Gaussian
     thermostat_rate: κ; None: 0.001 / lr², so that the thermostat follows within some hundred steps (the paper's
                      1 takes 1000 times as long at lr = 1e-3)
     temperature:     1 is Bayes, less a cold posterior
     integrator:      "fused" or "strang", of the samplers with momentum
+    warm_start:      descend at temperature 0 in the first half of the burn-in, then set masses and thermostats to what
+                     curvature and gradient noise ask for (`bayesify.samplers.warm_start`). A mass that is given stays,
+                     and so does the step that is given to "sgld" or "psgld", which then begin as they are
     settings:        what a sampler takes beside these, by name, e.g. {"decay": 0.99} of "psgld"
     burn_in:         steps before the first draw; below 1 a share of the run
     num_kept:        draws to keep, evenly over the rest of the run, where `every` and `cycle` are left out
@@ -85,6 +89,7 @@ class ThermostatMCMC(Method):
     keep: str = "draws"
     draw_dtype: str | None = None
     settings: dict[str, Any] | None = None
+    warm_start: bool = True
 
     def __post_init__(self) -> None:
         lookup(SAMPLERS, self.sampler, "sampler")
@@ -156,7 +161,22 @@ class ThermostatMCMC(Method):
             seed = shared_generator(next(model.parameters()).device).initial_seed()
         made = self.sampler_of(model, self.groups(model), lr, seed, **options)
         model.posterior.begin(made, num_steps)
+        self.begin(model, made, num_steps)
         return made
+
+    def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:
+        """The warm start, where it is known how long the burn-in is."""
+        burn_in, has_mass = self.burn_in_steps(num_steps), self.has("mass")
+        if not self.warm_start or burn_in is None or self.temperature == 0:
+            return
+        if has_mass or optimizer.param_groups[0]["lr"] == self.default_lr(model):
+            optimizer.warm_up(burn_in, adapts=not has_mass or self.mass is None)
+
+    def burn_in_steps(self, num_steps: int | None) -> int | None:
+        """The burn-in of a run of `num_steps` steps; None where that cannot be said."""
+        if not 0 < self.burn_in < 1:
+            return int(self.burn_in)
+        return None if num_steps is None else int(self.burn_in * num_steps)
 
     def sampler_of(
         self, model: Any, groups: list[dict[str, Any]], lr: float, seed: int, **options: Any
@@ -179,13 +199,11 @@ class ThermostatMCMC(Method):
 
     def sample_times(self, num_steps: int | None) -> SampleTimes | EvenTimes | None:
         """When to keep draws in a run of `num_steps` steps."""
-        share, evenly = 0 < self.burn_in < 1, self.every is None and self.cycle is None
-        if num_steps is None:
-            return (
-                None if share or evenly else SampleTimes(int(self.burn_in), self.every, self.cycle, self.part)
-            )
-        burn_in = int(self.burn_in * num_steps) if share else int(self.burn_in)
+        burn_in, evenly = self.burn_in_steps(num_steps), self.every is None and self.cycle is None
+        if burn_in is None or (evenly and num_steps is None):
+            return None
         if evenly:
+            assert num_steps is not None
             return EvenTimes(burn_in, num_steps - burn_in, self.num_kept)
         return SampleTimes(burn_in, self.every, self.cycle, self.part)
 

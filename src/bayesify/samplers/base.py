@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from bayesify.execution import capturing
 from bayesify.samplers.bucket import Bucket, Piece, same_kind, views
 from bayesify.samplers.resumable import Resumable
+from bayesify.samplers.warm_start import SHORTEST, WarmStart
 
 Group = dict[str, Any]
 States = dict[str, Tensor]
@@ -30,8 +31,9 @@ class Sampler(Resumable, ABC):
     A sampler's settings are the arguments of its `__init__` that have defaults: `bf.ThermostatMCMC` hands over those
     that it finds there. `check` holds their ranges, the docstring of the class says what they mean.
 
-    Members, in this order: `states`, `settings`, `default_lr`, `preconditioner`, `check`, `fill`, `update`; all but
-    `update` may be left out.
+    Members, in this order: `states`, `settings`, `default_lr`, `preconditioner`, `check`, `fill`, `update`, and of a
+    warm start `lightest`, `limits`, `unit`, `quiet`, `rest`, `weigh`, `release`. All but `update` may be left out.
+    With a warm start the states that `update` gets hold a "mass", by which the step of a coordinate is to be divided.
 
     lr:          step size h
     num_data:    examples that the mean loss is a mean of
@@ -43,6 +45,10 @@ class Sampler(Resumable, ABC):
     states: ClassVar[tuple[str, ...]] = ()
     #: steps may be captured in a CUDA graph
     capturable: bool = False
+    #: the smallest mass of a warm start, as a share of the given one (1 of a sampler without)
+    lightest: ClassVar[float] = 0.025
+    #: how large pace · curvature may be on the way down, at the bottom, and when drawing (see `WarmStart`)
+    limits: ClassVar[tuple[float, float, float]] = (1.0, 0.5, 0.1)
 
     def __init__(
         self,
@@ -85,6 +91,12 @@ class Sampler(Resumable, ABC):
         loss has this curvature."""
         return 1.0
 
+    def warm_up(self, burn_in: int, adapts: bool = True) -> None:
+        """Begin with a `WarmStart` in the first half of so many steps, where they are enough for one."""
+        if burn_in // 2 >= SHORTEST:
+            self.warm = WarmStart(burn_in // 2, adapts)
+            self.warm.start = self.steps
+
     def check(self, group: Group) -> None:
         """Raise for settings of a group that cannot be right."""
         for name in ("lr", "temperature"):
@@ -99,6 +111,31 @@ class Sampler(Resumable, ABC):
 
         gradient: of U, summed over the data set, to be used up; noise: N(0, 1), None at temperature 0.
         """
+
+    def unit(self, p: Tensor, group: Group) -> Tensor | float:
+        """How far a unit gradient moves the coordinates of `p` at mass 1: here h."""
+        return base_lr(group)
+
+    def quiet(self, group: Group) -> float:
+        """How large unit(…) · Var G / mass T may be: here 0.1, where draws are 5 % too wide by it."""
+        return 0.1
+
+    def rest(self, heat: bool) -> None:
+        """Forget the way here."""
+
+    def weigh(self, p: Tensor, group: Group, square: Tensor) -> None:
+        """The masses are about to be set, from the mean `square` of the gradients."""
+
+    def release(self, p: Tensor, group: Group, variance: Tensor) -> None:
+        """The warm start ends: `variance` is that of the gradient, coordinate by coordinate."""
+
+    def now(self, group: Group) -> Group:
+        """The settings of the next step."""
+        return group if self.warm is None else self.warm.settings(group, self.steps)
+
+    def factor(self) -> float | Tensor:
+        """Gradients times this are those of U."""
+        return self.num_data if self.grad_scale is None else self.num_data / self.grad_scale
 
     def add_param_group(self, param_group: Group) -> None:
         """As torch's; the group's settings are checked and filled."""
@@ -128,6 +165,9 @@ class Sampler(Resumable, ABC):
             with torch.enable_grad():
                 loss = closure()
         given = None if noise is None else iter(noise)
+        if self.warm is not None:
+            self.warm.turn(self)
+            self.warm.observe(self)
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]
             if any(p.grad.is_sparse for p in moved):
@@ -136,9 +176,9 @@ class Sampler(Resumable, ABC):
                     f"the layer with sparse=False"
                 )
             for parameters in same_kind(moved):
-                bucket = self.bucket(parameters)
+                bucket = self.bucket(parameters, group)
                 mine = None if given is None else [next(given) for _ in parameters]
-                self.advance(bucket, group, mine)
+                self.advance(bucket, self.now(group), mine)
         self.steps += 1
         for counter in self.counters.values():
             counter.add_(1)
@@ -146,7 +186,7 @@ class Sampler(Resumable, ABC):
 
     def advance(self, bucket: Bucket, group: Group, noise: list[Tensor] | None) -> None:
         """One step of one bucket by tensor operations."""
-        factor = self.num_data if self.grad_scale is None else self.num_data / self.grad_scale
+        factor = self.factor()
         given = None if noise is None else torch.cat([eta.reshape(-1) for eta in noise]).to(bucket.dtype)
         for piece in bucket.pieces:
             eta = None
@@ -170,11 +210,14 @@ class Sampler(Resumable, ABC):
 
     def noise(self, piece: Piece) -> Tensor:
         """N(0, 1) for every coordinate of `piece`."""
-        device, dtype = piece.bucket.device, piece.bucket.dtype
+        return self.normal(piece.numel, piece.bucket.device, piece.bucket.dtype)
+
+    def normal(self, count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """N(0, 1) from the sampler's own generator of this device."""
         key = str(device)
         if key not in self.generators:
             self.generators[key] = Generator(device).manual_seed(apart(self.seed))
-        return torch.randn(piece.numel, generator=self.generators[key], dtype=dtype, device=device)
+        return torch.randn(count, generator=self.generators[key], dtype=dtype, device=device)
 
     def counter(self, device: torch.device) -> Tensor:
         """The number of steps, on the device."""
@@ -184,24 +227,32 @@ class Sampler(Resumable, ABC):
             self.counters[key] = torch.tensor(self.steps, device=device)
         return self.counters[key]
 
-    def bucket(self, parameters: list[Tensor]) -> Bucket:
-        """The bucket of these parameters; their states are views of its vectors."""
+    def bucket(self, parameters: list[Tensor], group: Group) -> Bucket:
+        """The bucket of these parameters of `group`; their states are views of its vectors."""
         key = tuple(id(p) for p in parameters)
         if key not in self.buckets:
             check_first_step()
             mine = set(key)
             self.buckets = {k: b for k, b in self.buckets.items() if not mine & set(k)}
-            self.buckets[key] = self._new_bucket(parameters)
+            self.buckets[key] = self._new_bucket(parameters, group)
         return self.buckets[key]
 
-    def _new_bucket(self, parameters: list[Tensor]) -> Bucket:
-        bucket = Bucket(parameters, self.states)
+    def _new_bucket(self, parameters: list[Tensor], group: Group) -> Bucket:
+        weighted = self.warm is not None or any("mass" in self.state[p] for p in parameters)
+        bucket = Bucket(parameters, (*self.states, "mass") if weighted else self.states)
+        if weighted:
+            bucket.states["mass"].fill_(group.get("mass", 1.0))
         for name, flat in bucket.states.items():
             for p, view in zip(parameters, views(flat, parameters), strict=True):
                 if name in self.state[p]:
                     view.copy_(self.state[p][name])
                 self.state[p][name] = view
         return bucket
+
+
+def base_lr(group: Group) -> float:
+    """The step size before its schedule."""
+    return float(group["initial_lr"] if "initial_lr" in group else group["lr"])
 
 
 def check_number(name: str, value: Any, above: bool = False) -> None:

@@ -67,6 +67,7 @@ def fused_step(
     tables = bucket.tables
     gradients = [p.grad.contiguous() for p in bucket.parameters]  # type: ignore[union-attr]
     momentum, thermostat = bucket.states["momentum"], bucket.states.get("thermostat")
+    masses = bucket.states.get("mass")
     eta = momentum if noise is None else torch.cat([n.reshape(-1) for n in noise]).to(bucket.dtype)
     found, scale = sampler.found_inf, sampler.grad_scale
     h, c = group["lr"], group["max_speed"]
@@ -82,6 +83,7 @@ def fused_step(
             where,
             momentum,
             momentum if thermostat is None else thermostat,
+            momentum if masses is None else masses,
             eta,
             momentum if found is None else found,
             momentum if scale is None else scale,
@@ -89,15 +91,15 @@ def fused_step(
             _key(sampler.seed, step),
             h if isinstance(h, Tensor) else float(h),
             float(group["mass"]),
-            1 / group["mass"],
             float(group["temperature"]),
             float(group["thermostat_rate"]),
             float(group["noise"]),
-            0.0 if c is None else 1 / (group["mass"] * c),
+            0.0 if c is None else 1 / c,
             float(sampler.num_data),
             thermostated=thermostat is not None,
             adaptive=sampler.kernel == "adaptive",
             hyperbolic=c is not None,
+            weighted=masses is not None,
             noisy=group["temperature"] > 0,
             given=noise is not None,
             skips=found is not None,

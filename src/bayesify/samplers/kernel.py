@@ -20,6 +20,7 @@ def _quarter(  # type: ignore[no-untyped-def]
     gradient,
     momentum,
     thermostat,
+    masses,
     given_noise,
     eta,
     inside,
@@ -27,15 +28,15 @@ def _quarter(  # type: ignore[no-untyped-def]
     size,
     h,
     mass,
-    inverse_mass,
     temperature,
     rate,
     level,
-    inverse_mc,
+    inverse_c,
     scale,
     thermostated: tl.constexpr,
     adaptive: tl.constexpr,
     hyperbolic: tl.constexpr,
+    weighted: tl.constexpr,
     noisy: tl.constexpr,
     given: tl.constexpr,
 ):
@@ -48,6 +49,10 @@ def _quarter(  # type: ignore[no-untyped-def]
         xi = tl.load(thermostat + place, mask=mask, other=0.0)
     else:
         xi = tl.zeros_like(p)
+    if weighted:
+        mass = tl.load(masses + place, mask=mask, other=1.0)
+    inverse_mass = 1.0 / mass
+    inverse_mc = inverse_c * inverse_mass
     if adaptive:  # noqa: SIM108
         alpha = tl.maximum(level - xi, 0.0)
     else:
@@ -85,6 +90,7 @@ def sampler_kernel(  # type: ignore[no-untyped-def]
     gradients,
     momentum,
     thermostat,
+    masses,
     given_noise,
     found,
     grad_scale,
@@ -92,15 +98,15 @@ def sampler_kernel(  # type: ignore[no-untyped-def]
     key,
     h,
     mass,
-    inverse_mass,
     temperature,
     rate,
     level,
-    inverse_mc,
+    inverse_c,
     num_data,
     thermostated: tl.constexpr,
     adaptive: tl.constexpr,
     hyperbolic: tl.constexpr,
+    weighted: tl.constexpr,
     noisy: tl.constexpr,
     given: tl.constexpr,
     skips: tl.constexpr,
@@ -151,6 +157,7 @@ def sampler_kernel(  # type: ignore[no-untyped-def]
             gradient,
             momentum,
             thermostat,
+            masses,
             given_noise,
             eta,
             inside + quarter * lanes,
@@ -158,15 +165,15 @@ def sampler_kernel(  # type: ignore[no-untyped-def]
             size,
             h,
             mass,
-            inverse_mass,
             temperature,
             rate,
             level,
-            inverse_mc,
+            inverse_c,
             scale,
             thermostated,
             adaptive,
             hyperbolic,
+            weighted,
             noisy,
             given,
         )

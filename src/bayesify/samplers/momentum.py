@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from bayesify.names import lookup
-from bayesify.samplers.base import SGD_RATE, Group, Sampler, States, check_number
+from bayesify.samplers.base import SGD_RATE, Group, Sampler, States, base_lr, check_number
 from bayesify.samplers.bucket import Bucket
 from bayesify.samplers.fused import available, fused_step
 from bayesify.samplers.kinetic import Number, kinetic
 from bayesify.samplers.splitting import Phase, advance
 
 DECAY = 0.9  # of the momentum in a full step, where `noise` is left out (paper 4, section 5)
-MASS_PER_EXAMPLE = 1e-6 / SGD_RATE  # lr = 1e-3 is then like SGD at that rate
+MASS_PER_EXAMPLE = 1e-6 / (4 * SGD_RATE)  # lr = 1e-3 is then like SGD at four times that rate
 RATE = 1e-3  # κ h²: the thermostat follows within some hundred steps
 SETTINGS = ("lr", "mass", "temperature", "thermostat_rate", "noise", "max_speed")
 
@@ -41,6 +41,10 @@ class MomentumSampler(Sampler):
 
     #: the operators of one step, from left to right, see `splitting`; an own order for every integrator
     orders: ClassVar[dict[str, str]]
+    lightest: ClassVar[float] = 0.4
+    limits: ClassVar[tuple[float, float, float]] = (1.0, 0.36, 0.36)
+    #: of the injected noise, that the gradients' may reach after a warm start
+    share: ClassVar[float] = 0.1
     #: which α(ξ) of the Triton kernel is `injected`: "constant" or "adaptive"; None: the kernel has no such step
     kernel: ClassVar[str | None] = None
 
@@ -90,7 +94,7 @@ class MomentumSampler(Sampler):
 
     @classmethod
     def settings(cls, lr: float, num_data: int) -> dict[str, Any]:
-        """m = 2.2e-4 · num_data and κ = 0.001 / lr²; no κ without a thermostat."""
+        """m = 5.6e-5 · num_data and κ = 0.001 / lr²; no κ without a thermostat."""
         check_number("lr", lr, above=True)
         known = super().settings(lr, num_data) | {"mass": MASS_PER_EXAMPLE * num_data}
         if "thermostat" in cls.states:
@@ -123,11 +127,41 @@ class MomentumSampler(Sampler):
                 raise ValueError("noise=None takes its value from lr, which is 0: give noise")
             group["noise"] = -math.log(DECAY) / float(group["lr"])
 
+    def unit(self, p: Tensor, group: Group) -> float:
+        """h²."""
+        return base_lr(group) ** 2
+
+    def quiet(self, group: Group) -> float:
+        """2 h D B/D: gradient noise of rate B = h Var G / 2 m T, at most a tenth of the injected."""
+        return 2 * base_lr(group) * float(group["noise"]) * self.share
+
+    def rest(self, heat: bool) -> None:
+        """p = 0, or N(0, m T) with `heat`; ξ = 0."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                state, temperature = self.state.get(p, {}), float(group["temperature"])
+                if "mass" not in state:
+                    continue
+                if "thermostat" in state:
+                    state["thermostat"].zero_()
+                if heat and temperature > 0:
+                    mass = state["mass"]
+                    drawn = self.normal(mass.numel(), mass.device, mass.dtype).view_as(mass)
+                    state["momentum"].copy_(drawn.mul_((mass * temperature).sqrt()))
+                else:
+                    state["momentum"].zero_()
+
+    def release(self, p: Tensor, group: Group, variance: Tensor) -> None:
+        """ξ = h V / 2 m T."""
+        state, temperature = self.state[p], float(group["temperature"])
+        if "thermostat" in state and temperature > 0:
+            state["thermostat"].copy_(float(group["lr"]) * variance / (2 * state["mass"] * temperature))
+
     def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
         """The operators of the order, from left to right."""
-        settings = [group[name] for name in SETTINGS]
+        settings = [states.get(name, group[name]) for name in SETTINGS]
         if self.compile:  # numbers would be compiled in, and every new step size anew
-            settings = [None if v is None else torch.tensor(v, dtype=torch.float64) for v in settings]
+            settings = [v if v is None else torch.as_tensor(v, dtype=torch.float64) for v in settings]
         return self._function(self.injected, self.order, settings, states, gradient, noise)
 
     def advance(self, bucket: Bucket, group: Group, noise: list[Tensor] | None) -> None:

@@ -3,9 +3,10 @@
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from bayesify.samplers.base import Group, Sampler, States, check_number
+from bayesify.samplers.base import SGD_RATE, Group, Sampler, States, base_lr, check_number
 
 STEP = 0.01  # h P λ of a full batch at curvature 1 per example: the variance is 5 % too large
 
@@ -68,11 +69,33 @@ class PSGLD(Sampler):
         """The step at which the group came."""
         group.setdefault("first", self.steps)  # of a group that came later, t counts from there
 
+    def unit(self, p: Tensor, group: Group) -> Tensor | float:
+        """h P; a step of SGLD while a warm start goes on: the gradients on the way down say nothing of those later."""
+        if self.warming():
+            return SGD_RATE / self.num_data
+        seen = max(self.steps - group["first"], 1)
+        return base_lr(group) / (
+            group["eps"] + (self.state[p]["square"] / (1 - group["decay"] ** seen)).sqrt_()
+        )
+
+    def warming(self) -> bool:
+        """Are the masses of a warm start still to come?"""
+        return self.warm is not None and not self.warm.weighed(self.steps)
+
+    def weigh(self, p: Tensor, group: Group, square: Tensor) -> None:
+        """s is as if it had always seen these gradients."""
+        seen = max(self.steps - group["first"], 1)
+        self.state[p]["square"].copy_(square / self.num_data**2 * (1 - group["decay"] ** seen))
+
     def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
         """s, P and θ, in this order."""
         h, temperature, decay = group["lr"], group["temperature"], group["decay"]
         square, t = states["square"], self.steps + 1 - group.get("first", 0)
         square.mul_(decay).add_((gradient / self.num_data).square_(), alpha=1 - decay)
         scale = 1 / (group["eps"] + (square / (1 - decay**t)).sqrt_())
+        if self.warming():
+            h, scale = self.unit(square, group), torch.ones_like(scale)
+        if "mass" in states:
+            scale = scale / states["mass"]
         move = -h * scale * gradient
         return move if noise is None else move + (2 * h * temperature * scale).sqrt_() * noise

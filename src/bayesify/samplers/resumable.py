@@ -8,6 +8,7 @@ from torch import Generator, Tensor
 from torch.optim import Optimizer
 
 from bayesify.samplers.bucket import Bucket
+from bayesify.samplers.warm_start import WarmStart
 
 
 class Resumable(Optimizer):
@@ -24,6 +25,7 @@ class Resumable(Optimizer):
         self.steps = 0
         self.generators: dict[str, Generator] = {}
         self.buckets: dict[tuple[int, ...], Bucket] = {}
+        self.warm: WarmStart | None = None
         self.counters: dict[str, Tensor] = {}  # `steps` on the devices, which a replayed graph moves on
         super().__init__(params, defaults)
 
@@ -44,13 +46,16 @@ class Resumable(Optimizer):
         states = {i: {k: t.clone() for k, t in entry.items()} for i, entry in stored["state"].items()}
         generators = {key: generator.get_state() for key, generator in self.generators.items()}
         facts = {"seed": self.seed, "steps": self.steps, "num_data": self.num_data}
-        return {**stored, "state": states, "generators": generators, "sampler": type(self).__name__, **facts}
+        warm = {} if self.warm is None else {"warm": self.warm.facts()}
+        whole = {**stored, "state": states, "generators": generators, "sampler": type(self).__name__}
+        return {**whole, **facts, **warm}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, but states keep their precision (torch would cast them to the parameter's dtype)."""
         stored = dict(state_dict)
         states, generators = stored.pop("state"), stored.pop("generators", {})
         facts = {name: stored.pop(name, getattr(self, name)) for name in ("seed", "steps", "num_data")}
+        warm = stored.pop("warm", None)
         mine = type(self).__name__
         sampler = stored.pop("sampler", mine)
         if sampler != mine:
@@ -73,6 +78,10 @@ class Resumable(Optimizer):
             self.state[p] = {k: t.to(p.device, dtype, copy=True) for k, t in entry.items()}
         self.seed, self.steps = facts["seed"], facts["steps"]
         self.counters = {}
+        self.warm = None  # a chain that began without a warm start goes on without one
+        if warm is not None:
+            self.warm = WarmStart(warm["length"])
+            self.warm.take(warm)
         self._restore(generators)
 
     def _restore(self, generators: dict[str, Tensor]) -> None:

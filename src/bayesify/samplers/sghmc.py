@@ -16,3 +16,4 @@ class SGHMC(MomentumSampler):
     orders: ClassVar = {"fused": "PA", "strang": "BAOA"}
     states = ("momentum",)
     kernel = "constant"
+    share = 0.05  # nothing takes it away

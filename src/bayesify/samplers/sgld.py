@@ -25,5 +25,7 @@ class SGLD(Sampler):
     def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
         """θ ← θ − h G + √(2 h T) η."""
         h, temperature = group["lr"], group["temperature"]
+        if "mass" in states:
+            h = h / states["mass"]
         move = gradient.mul_(-h)
-        return move if noise is None else move.add_(noise, alpha=(2 * h * temperature) ** 0.5)
+        return move if noise is None else move.add_(noise * (2 * h * temperature) ** 0.5)

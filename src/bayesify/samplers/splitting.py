@@ -101,5 +101,6 @@ def _decay(z: Phase, h: Number) -> tuple[Number, Tensor, Tensor]:
 def _inject(z: Phase, h: Number, alpha: Number, loss: Tensor, mean: Tensor) -> None:
     """p ← p + √(α m T (1 − e^{−2bh}) / b) η, by 1 − e^{−2x} = (1 − e^{−x}) (2 + (e^{−x} − 1))."""
     if z.noise is not None:
-        variance = (alpha * mean).mul_(2 + loss).mul_(h * z.mass * z.temperature)
+        # a new tensor: with a mass for every coordinate α may still be one number
+        variance = (alpha * mean).mul_(2 + loss) * (h * z.mass * z.temperature)
         z.momentum.addcmul_(variance.sqrt_(), z.noise)
