@@ -7,12 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.likelihoods import Likelihood
-from bayesify.nets.parts import ACTIVATIONS
 from bayesify.weights import as_arguments
 from bayesify.weights.observing.watch import layer_of
 
 Activation = Callable[[Tensor], Tensor]
-ELEMENTWISE = tuple(ACTIVATIONS.values())  # they hold no parameters and keep every entry apart
 
 
 def dense_curvature(
@@ -75,7 +73,7 @@ def closed_form_of(
     tail = [parent._modules[n] for n in names[names.index(key) + 1 :]]
     tail = [m for m in tail if not isinstance(m, nn.Dropout | nn.Identity)]
     norm = tail.pop(0) if tail and isinstance(tail[0], nn.BatchNorm1d) else None
-    activation = tail.pop(0) if len(tail) == 2 and isinstance(tail[0], ELEMENTWISE) else None
+    activation = tail.pop(0) if len(tail) == 2 and _is_elementwise(tail[0]) else None
     if len(tail) != 1 or type(tail[0]) is not nn.Linear:
         return None
     head = tail[0]
@@ -111,3 +109,10 @@ def _affine(norm: nn.Module) -> tuple[Tensor, Tensor]:
         return gain, -norm.running_mean * gain
     gain = gain * norm.weight
     return gain, -norm.running_mean * gain + norm.bias
+
+
+def _is_elementwise(module: nn.Module | None) -> bool:
+    """Does it hold no parameters, and keep every entry apart?"""
+    from bayesify.nets.parts import ACTIVATIONS  # here: few programs need the room of networks
+
+    return isinstance(module, tuple(ACTIVATIONS.values()))

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from bayesify.data.files import import_optional
 from bayesify.studies.diagnostics.monitor import relative
 
 
@@ -13,6 +12,8 @@ def plot(monitor: Any, path: str | Path) -> None:
 
     >>> bf.diagnostics.plot(monitor, "chain.png")
     """
+    from bayesify.data.files import import_optional  # here: few programs need the room of data
+
     Figure = import_optional("matplotlib.figure", "matplotlib", "diagnostics.plot").Figure
     kinetic, thermostats = _curves(monitor)
     rho = monitor.losses.autocorrelation() if len(monitor.losses.settled()) >= 4 else None
