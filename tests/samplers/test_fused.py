@@ -21,6 +21,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"mass": 4.0, "noise": 0.5, "thermostat_rate": 3.0},
     {"temperature": 0.0},
     {"temperature": 0.3, "noise": 2.0},
+    {"masses": True},
+    {"masses": True, "max_speed": 0.7, "temperature": 0.3},
 ]
 
 
@@ -29,7 +31,12 @@ def make(cls: Any, device: str, **settings: Any) -> tuple[list[nn.Parameter], An
         settings = {name: value for name, value in settings.items() if name != "thermostat_rate"}
     generator = torch.Generator().manual_seed(0)
     theta = [nn.Parameter(torch.randn(shape, generator=generator).to(device)) for shape in SHAPES]
-    return theta, cls(theta, lr=0.1, num_data=5, **settings)
+    masses = settings.pop("masses", False)
+    sampler = cls(theta, lr=0.1, num_data=5, **settings)
+    if masses:  # one for every coordinate, as after a warm start
+        for p in theta:
+            sampler.state[p]["mass"] = torch.rand(p.shape, generator=generator).add(0.5).to(device)
+    return theta, sampler
 
 
 @pytest.fixture
