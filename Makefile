@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-compile test-browser test-newest format clean
+.PHONY: demo test test-compile test-browser test-sampling test-newest format clean
 
 demo: $(VENV)/installed-all
 	$(BIN)/bayesify demo
@@ -21,6 +21,11 @@ test-compile: $(VENV)/installed-test
 # The HTML report in a real browser; Debian: apt-get install chromium
 test-browser: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m browser -rs tests/report
+
+# Samplers at their defaults: every posterior with known moments, and simulation-based calibration. An hour of one core.
+test-sampling: $(VENV)/installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sampler_zoo.py --samplers atmc sgnht sghmc sgld psgld
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sbc.py
 
 # The newest of every package, whatever the constraints say, in an environment of its own: import and what stands
 # outside torch's promises, every method, moments, compiled and distributed code, the engine.

@@ -1,0 +1,80 @@
+"""Samplers at their defaults on posteriors with known moments: is each variance right, or is there a warning?
+
+    python benchmarks/sampler_zoo.py                                   # every target, ATMC and SGNHT
+    python benchmarks/sampler_zoo.py --samplers sgld --targets banana  # those whose names hold these words
+    python benchmarks/sampler_zoo.py --out zoo.json
+
+40 chains side by side from bad starts, 6,000 steps, half of them burn-in. "low" and "high": the smallest and largest
+ratio of a coordinate's mean square about its exact mean to its exact variance; "±" the largest standard error of one,
+"R-hat" the largest. A coordinate is missed outside 0.85 to 1.18 by more than 3 standard errors.
+"said": missed and warned of; "slow": missed, not warned of, R-hat above 1.05 shows it; "SILENT": missed without one.
+"quantiles": the largest distance of the share of draws below a known quantile from its level.
+The exit code is 1 where something is SILENT or an easy target got a false alarm.
+"""
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "samplers"))
+from recovery import Recovery, recover
+from targets import Target, all_targets
+
+from timing import table
+
+HEADER = ["target", "sampler", "low", "high", "±", "R-hat", "quantiles", "warned", "verdict", "steps", "s"]
+
+
+def cells(name: str, found: Recovery) -> list[str]:
+    """A row of the table."""
+    off = found.quantiles and max((share - q).abs().max().item() for q, share in found.quantiles.items())
+    numbers = (found.ratio.min(), found.ratio.max(), found.error.max(), found.rhat.max())
+    return [
+        found.target + ("" if found.easy else " *"),
+        name,
+        *(f"{n:.2f}" for n in numbers),
+        "" if off is None else f"{off:.3f}",
+        "yes" if found.warnings else "",
+        found.verdict,
+        str(found.steps),
+        f"{found.seconds:.0f}",
+    ]
+
+
+def chosen(words: list[str]) -> list[Target]:
+    """Targets whose names hold one of the words; all without words."""
+    return [t for t in all_targets() if not words or any(word in t.name for word in words)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--samplers", nargs="+", default=["atmc", "sgnht"])
+    parser.add_argument("--targets", nargs="+", default=[])
+    parser.add_argument("--chains", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    rows, verdicts = [], Counter[tuple[str, str]]()
+    for target in chosen(args.targets):
+        for name in args.samplers:
+            found = recover(target, name, args.chains, args.steps, seed=args.seed)
+            rows.append(cells(name, found))
+            verdicts[name, found.verdict] += 1
+            print(" | ".join(rows[-1]), *found.warnings, sep="\n    ", flush=True)
+    table("Default settings (* not easy)", rows, HEADER)
+    for name in args.samplers:
+        print(name, ", ".join(f"{n} {verdict}" for (who, verdict), n in verdicts.items() if who == name))
+    if args.out:
+        args.out.write_text(
+            json.dumps([dict(zip(HEADER, row, strict=True)) for row in rows], indent=1) + "\n"
+        )
+    sys.exit(any(verdict in ("SILENT", "false alarm") for _, verdict in verdicts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""One default run of many chains on a target, and what it says of the sampler.
+
+The mean square about the exact mean, over chains and kept draws, is divided by the exact variance, coordinate by
+coordinate. The chains are independent, so the spread between them is its Monte-Carlo error.
+"""
+
+import time
+import warnings
+from dataclasses import dataclass
+
+import torch
+from targets import Target
+from torch import Tensor
+
+import bayesify as bf
+from bayesify.checks import NonFiniteError
+
+LOW, HIGH = 0.85, 1.18  # of a ratio
+SIGMAS = 3.0
+SLOW = 1.05  # R-hat across the chains: above, a miss is one of too few steps
+SamplingWarning: type[Warning] | None = getattr(bf, "SamplingWarning", None)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What a run found."""
+
+    target: str
+    easy: bool
+    ratio: Tensor  # of every coordinate
+    error: Tensor  # its standard error
+    rhat: Tensor
+    warnings: tuple[str, ...]  # what the library said
+    steps: int
+    seconds: float
+    quantiles: dict[float, Tensor] | None = None  # level -> share of draws below the exact quantile
+
+    @property
+    def missed(self) -> Tensor:
+        """Coordinates outside LOW to HIGH by more than chance, or not finite."""
+        outside = ~((self.ratio >= LOW) & (self.ratio <= HIGH))
+        return outside & ~((self.ratio - 1).abs() <= SIGMAS * self.error)
+
+    @property
+    def verdict(self) -> str:
+        """right; false alarm: a warning on an easy target that is right; said: wrong, with a warning; slow: wrong,
+        without one, while the chains visibly disagree; SILENT: wrong without a word."""
+        if not self.missed.any():
+            return "false alarm" if self.warnings and self.easy else "right"
+        if self.warnings:
+            return "said"
+        return "slow" if (self.rhat[self.missed] > SLOW).all() else "SILENT"
+
+
+def recover(
+    target: Target, sampler: str, num_chains: int = 40, steps: int = 6000, num_kept: int = 50, seed: int = 0
+) -> Recovery:
+    """Run the sampler with its defaults; half the steps are burn-in."""
+    model, loader = target.build(bf.ThermostatMCMC(sampler=sampler, num_kept=num_kept))
+    said, start = [], time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            bf.sample_chains(model, loader, num_chains=num_chains, epochs=steps // len(loader), seed=seed)
+        except NonFiniteError as error:
+            said.append(f"NonFiniteError: {error}")
+    said += [str(w.message) for w in caught if SamplingWarning and issubclass(w.category, SamplingWarning)]
+    seconds = time.perf_counter() - start
+    values = target.coordinates(weights_of(model)) if len(model.posterior.store) else None
+    if values is None:
+        nan = torch.full_like(target.mean, torch.nan)
+        return Recovery(target.name, target.easy, nan, nan, nan, tuple(said), steps, seconds)
+    squares = ((values - target.mean).square() / target.var).mean(1)  # (chains, coordinates)
+    return Recovery(
+        target.name,
+        target.easy,
+        squares.mean(0),
+        squares.std(0) / num_chains**0.5,
+        bf.diagnostics.rhat(values).nan_to_num(torch.inf),
+        tuple(said),
+        steps,
+        seconds,
+        target.quantiles and {q: (values <= at).double().mean((0, 1)) for q, at in target.quantiles.items()},
+    )
+
+
+def weights_of(model: bf.BayesianModule) -> Tensor:
+    """Every stored draw: (chains, draws, weights)."""
+    chains: dict[int, list[Tensor]] = {}
+    for key, weights in model.posterior.each():
+        chains.setdefault(key.chain, []).append(torch.cat([w.flatten() for w in weights.values()]).double())
+    return torch.stack([torch.stack(draws) for draws in chains.values()])
