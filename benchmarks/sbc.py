@@ -34,7 +34,6 @@ OTHERS = {
     "vdp": lambda: bf.DensityPropagation(),
     "emp": lambda: bf.EnsemblePatching(where=bf.where.all),
     "ecmp": lambda: bf.EnsemblePatching(assignment="element", where=bf.where.all),
-    "deep_ensemble": lambda: bf.DeepEnsemble(bf.Point(prior="normal"), num_members=5),
 }
 QUANTITIES = ("weight", "prediction")
 
@@ -96,6 +95,9 @@ class Calibration(NamedTuple):
     def p_value(self, quantity: int) -> float:
         return float(stats.chisquare(self.counts(quantity).numpy()).pvalue)
 
+    def p_text(self, quantity: int) -> str:
+        return f"{self.p_value(quantity):.2g}" if self.p_value(quantity) > 1e-30 else "< 1e-30"
+
     def coverage(self, quantity: int, mass: float) -> float:
         return float(((self.levels[quantity] - 0.5).abs() < mass / 2).float().mean())
 
@@ -130,7 +132,7 @@ def figure(found: dict[str, Calibration], path: Path) -> None:
             ax = axes[i][j]
             ax.axhspan(low, high, color="0.85", lw=0)
             ax.bar(torch.arange(BINS) / BINS, each.counts(i), 1 / BINS, align="edge", ec="white", lw=0.5)
-            ax.set_title(f"{name}: {quantity}\np = {each.p_value(i):.2g}", fontsize=8)
+            ax.set_title(f"{name}: {quantity}\np {each.p_text(i)}", fontsize=8)
             ax.tick_params(labelsize=7)
     fig.supxlabel("rank of the truth among the draws", fontsize=8)
     fig.tight_layout()
@@ -154,7 +156,7 @@ def main() -> None:
         for i, quantity in enumerate(QUANTITIES):
             covered = [f"{100 * each.coverage(i, mass):.0f}" for mass in (0.5, 0.9)]
             counts = " ".join(f"{n:.0f}" for n in each.counts(i))
-            rows.append([name, quantity, f"{each.p_value(i):.2g}", *covered, counts, f"{each.seconds:.0f}"])
+            rows.append([name, quantity, each.p_text(i), *covered, counts, f"{each.seconds:.0f}"])
             print(" | ".join(rows[-1]), flush=True)
     table(
         f"{len(each.levels[0])} simulations",
