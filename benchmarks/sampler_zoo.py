@@ -6,7 +6,8 @@
 
 40 chains side by side from bad starts, 6,000 steps, half of them burn-in. "low" and "high": the smallest and largest
 ratio of a coordinate's mean square about its exact mean to its exact variance; "±" the largest standard error of one,
-"R-hat" the largest. A coordinate is missed outside 0.85 to 1.18 by more than 3 standard errors.
+"R-hat" the largest. A coordinate is missed outside 0.85 to 1.18 by more than 3 standard errors, or
+a factor of 2 off.
 "said": missed and warned of; "slow": missed, not warned of, R-hat above 1.05 shows it; "SILENT": missed without one.
 "quantiles": the largest distance of the share of draws below a known quantile from its level.
 The exit code is 1 where something is SILENT or an easy target got a false alarm.

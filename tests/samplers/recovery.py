@@ -1,7 +1,8 @@
 """One default run of many chains on a target, and what it says of the sampler.
 
 The mean square about the exact mean, over chains and kept draws, is divided by the exact variance, coordinate by
-coordinate. The chains are independent, so the spread between them is its Monte-Carlo error.
+coordinate. The chains are independent, but for the batches they share, whose noise is a tenth of theirs: the spread
+between them is its Monte-Carlo error.
 """
 
 import time
@@ -16,6 +17,7 @@ import bayesify as bf
 from bayesify.checks import NonFiniteError
 
 LOW, HIGH = 0.85, 1.18  # of a ratio
+FAR = 2.0  # no error excuses a ratio further off than this factor: one chain that ran away makes both large
 SIGMAS = 3.0
 SLOW = 1.05  # R-hat across the chains: above, a miss is one of too few steps
 SamplingWarning: type[Warning] | None = getattr(bf, "SamplingWarning", None)
@@ -37,9 +39,10 @@ class Recovery:
 
     @property
     def missed(self) -> Tensor:
-        """Coordinates outside LOW to HIGH by more than chance, or not finite."""
-        outside = ~((self.ratio >= LOW) & (self.ratio <= HIGH))
-        return outside & ~((self.ratio - 1).abs() <= SIGMAS * self.error)
+        """Coordinates outside LOW to HIGH by more than chance, far off, or not finite."""
+        inside = (self.ratio >= LOW) & (self.ratio <= HIGH)
+        chance = (self.ratio - 1).abs() <= SIGMAS * self.error
+        return ~(inside | (chance & (self.ratio < FAR) & (self.ratio > 1 / FAR)))
 
     @property
     def verdict(self) -> str:

@@ -36,16 +36,18 @@ def test_the_default_is_right_and_does_not_warn(target: Target, sampler: str) ->
     assert ((found.ratio - 1).abs() < 4.9 * found.error + 0.07).all(), found
 
 
-def recovery(ratio: float, rhat: float = 1.0, said: tuple[str, ...] = (), easy: bool = True) -> Recovery:
-    one = torch.ones(2)
-    return Recovery(
-        "t", easy, torch.tensor([1.0, ratio]), 0.01 * one, torch.tensor([1.0, rhat]), said, 1, 0.0
-    )
+def recovery(
+    ratio: float, rhat: float = 1.0, said: tuple[str, ...] = (), easy: bool = True, error: float = 0.01
+) -> Recovery:
+    numbers = (torch.tensor([1.0, ratio]), torch.full((2,), error), torch.tensor([1.0, rhat]))
+    return Recovery("t", easy, *numbers, said, 1, 0.0)
 
 
 def test_what_counts_as_a_miss() -> None:
     assert recovery(1.1).verdict == "right"
     assert recovery(0.5).verdict == recovery(torch.nan).verdict == "SILENT"
+    assert recovery(3.0, error=1.0).verdict == "SILENT"
+    assert recovery(1.5, error=0.3).verdict == "right"
     assert recovery(0.5, said=("stuck",)).verdict == "said"
     assert recovery(0.5, rhat=1.5).verdict == "slow"
     assert recovery(1.0, said=("stuck",)).verdict == "false alarm"
