@@ -151,8 +151,10 @@ def eight_schools_moments() -> tuple[Tensor, Tensor]:
 def targets() -> list[Target]:
     """Every density."""
     return [
+        correlated(5, 50, 6),
         correlated(20, 1, 1),
         correlated(20, 100, 2),
+        correlated(50, 30, 7),
         correlated(100, 10, 3),
         correlated(100, 1000, 4),
         *(far_gaussian(2, seed) for seed in range(3)),
