@@ -9,7 +9,7 @@ ratio of a coordinate's mean square about its exact mean to its exact variance; 
 "R-hat" the largest. A coordinate is missed outside 0.85 to 1.18 by more than 3 standard errors, or
 a factor of 2 off.
 "said": missed and warned of; "slow": missed, not warned of, R-hat above 1.05 shows it; "SILENT": missed without one.
-"quantiles": the largest distance of the share of draws below a known quantile from its level.
+"quantiles": the largest distance of the share of draws below a known quantile from its level; 0.05 is a miss too.
 The exit code is 1 where something is SILENT or an easy target got a false alarm.
 """
 
@@ -30,7 +30,7 @@ HEADER = ["target", "sampler", "low", "high", "±", "R-hat", "quantiles", "warne
 
 def cells(name: str, found: Recovery) -> list[str]:
     """A row of the table."""
-    off = found.quantiles and max((share - q).abs().max().item() for q, share in found.quantiles.items())
+    off = found.quantiles and max((share - q).abs().max().item() for q, (share, _) in found.quantiles.items())
     numbers = (found.ratio.min(), found.ratio.max(), found.error.max(), found.rhat.max())
     return [
         found.target + ("" if found.easy else " *"),

@@ -96,7 +96,9 @@ def targets() -> list[Target]:
         data = Batches(x.float(), y[:, None].long(), batch)
         likelihood = bf.likelihood("bernoulli")
         net = lambda: nn.Linear(5, 1)  # noqa: E731
-        result.append(data_target(f"logistic {size}", batch is None, net, likelihood, data, **known["logistic"]))
+        result.append(
+            data_target(f"logistic {size}", batch is None, net, likelihood, data, **known["logistic"])
+        )
         x, y = curve_data()
         data, likelihood = Batches(x.float(), y.float(), batch), bf.likelihood("normal", std=NOISE)
         options = {**known["network"], "coordinates": at_places}

@@ -18,6 +18,7 @@ from bayesify.checks import NonFiniteError
 
 LOW, HIGH = 0.85, 1.18  # of a ratio
 FAR = 2.0  # no error excuses a ratio further off than this factor: one chain that ran away makes both large
+OFF = 0.05  # of the share of draws below a known quantile
 SIGMAS = 3.0
 SLOW = 1.05  # R-hat across the chains: above, a miss is one of too few steps
 SamplingWarning: type[Warning] | None = getattr(bf, "SamplingWarning", None)
@@ -35,14 +36,20 @@ class Recovery:
     warnings: tuple[str, ...]  # what the library said
     steps: int
     seconds: float
-    quantiles: dict[float, Tensor] | None = None  # level -> share of draws below the exact quantile
+    quantiles: dict[float, tuple[Tensor, Tensor]] | None = (
+        None  # level -> share of draws below it, and its error
+    )
 
     @property
     def missed(self) -> Tensor:
-        """Coordinates outside LOW to HIGH by more than chance, far off, or not finite."""
+        """Coordinates whose ratio is outside LOW to HIGH by more than chance, far off or not finite, or whose known
+        quantiles have other shares of the draws below them."""
         inside = (self.ratio >= LOW) & (self.ratio <= HIGH)
         chance = (self.ratio - 1).abs() <= SIGMAS * self.error
-        return ~(inside | (chance & (self.ratio < FAR) & (self.ratio > 1 / FAR)))
+        missed = ~(inside | (chance & (self.ratio < FAR) & (self.ratio > 1 / FAR)))
+        for level, (share, error) in (self.quantiles or {}).items():
+            missed = missed | ((share - level).abs() > (SIGMAS * error).clamp_min(OFF))
+        return missed
 
     @property
     def verdict(self) -> str:
@@ -83,8 +90,14 @@ def recover(
         tuple(said),
         steps,
         seconds,
-        target.quantiles and {q: (values <= at).double().mean((0, 1)) for q, at in target.quantiles.items()},
+        target.quantiles and {level: shares(values, at) for level, at in target.quantiles.items()},
     )
+
+
+def shares(values: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the draws (chains, draws, coordinates) that lie below, and the standard error."""
+    each = (values <= at).double().mean(1)
+    return each.mean(0), each.std(0) / len(each) ** 0.5
 
 
 def weights_of(model: bf.BayesianModule) -> Tensor:

@@ -4,6 +4,8 @@ A ratio of variances has the standard error that the 40 independent chains show;
 rate 1e-6) and 7 % for discretisation, which is that of (λ/m) h² = 0.36, the most that the warm start allows.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from data_posteriors import REFERENCED
@@ -48,6 +50,8 @@ def test_what_counts_as_a_miss() -> None:
     assert recovery(0.5).verdict == recovery(torch.nan).verdict == "SILENT"
     assert recovery(3.0, error=1.0).verdict == "SILENT"
     assert recovery(1.5, error=0.3).verdict == "right"
+    shifted = {0.5: (torch.tensor([0.5, 0.6]), torch.tensor([0.01, 0.01]))}
+    assert replace(recovery(1.0), quantiles=shifted).verdict == "SILENT"
     assert recovery(0.5, said=("stuck",)).verdict == "said"
     assert recovery(0.5, rhat=1.5).verdict == "slow"
     assert recovery(1.0, said=("stuck",)).verdict == "false alarm"
