@@ -90,7 +90,9 @@ def steps(device: str, batch: int, compiled: bool, rounds: int) -> None:
         adam = torch.optim.Adam(plain.parameters(), lr=1e-4, fused=device == "cuda" or None, **options)
         runs = {
             "adam": step(adam, lambda: F.cross_entropy(called(x), y)),
-            "atmc": step(model.optimizer(lr=1e-4, **options), lambda: sampled(x, target=y).total),
+            "atmc": step(
+                model.optimizer(lr=1e-4, num_steps=None, **options), lambda: sampled(x, target=y).total
+            ),
         }
         if graphs:
             runs = {name: capture(run)[0] for name, run in runs.items()}

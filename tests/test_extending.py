@@ -108,7 +108,7 @@ def test_a_sampler(tmp_path: Path) -> None:
     )
     assert live(tmp_path, *chain, "--set", "method.burn_in=1")["nll"] > 0
     model = bf.bayesify(nn.Linear(2, 2), bf.ThermostatMCMC(sampler="clipped_langevin"), num_data=50)
-    assert type(model.optimizer()).__name__ == "ClippedLangevin"
+    assert type(model.optimizer(num_steps=None)).__name__ == "ClippedLangevin"
 
 
 def test_a_law_its_family_and_its_prior(tmp_path: Path) -> None:

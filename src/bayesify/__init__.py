@@ -35,6 +35,7 @@ from bayesify.moments import Moments
 from bayesify.objectives import KLWarmup, Loss
 from bayesify.predict.predictive import Predictive
 from bayesify.priors import prior
+from bayesify.samplers import SamplingWarning
 from bayesify.studies import diagnostics
 from bayesify.studies.diagnostics.variance import zero_mean
 from bayesify.weights import where
@@ -70,6 +71,7 @@ __all__ = [
     "MonteCarloVI",
     "Point",
     "Predictive",
+    "SamplingWarning",
     "SparseVariationalDropout",
     "ThermostatMCMC",
     "VarianceNetwork",

@@ -52,7 +52,7 @@ def test_every_method_comes_back(name: str, tmp_path: Path) -> None:
     assert loaded.loss(torch.randn(5, 4), torch.zeros(5, dtype=torch.long)).total.isfinite()
 
 
-@pytest.mark.filterwarnings("ignore:batch norm", "ignore:the chain has no draws yet")
+@pytest.mark.filterwarnings("ignore:batch norm", "ignore:the chain has no draws yet", "ignore:no draw will")
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_every_method_can_be_pickled(name: str) -> None:
     """So that models go to other processes."""

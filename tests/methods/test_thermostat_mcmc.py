@@ -40,7 +40,7 @@ def fit(model: bf.BayesianModule, **options: Any) -> bf.History:
 )
 def test_the_optimizer_is_the_sampler(name: str, cls: Any) -> None:
     model = bf.bayesify(make_net(), bf.ThermostatMCMC(sampler=name), num_data=64)
-    sampler = model.optimizer(lr=1e-3)
+    sampler = model.optimizer(lr=1e-3, num_steps=None)
     assert type(sampler) is cls
     assert sampler.num_data == 64
     assert sampler.param_groups[0]["lr"] == 1e-3
@@ -52,7 +52,7 @@ def test_the_optimizer_is_the_sampler(name: str, cls: Any) -> None:
 def test_settings_reach_the_sampler() -> None:
     method = bf.ThermostatMCMC(mass=3.0, noise=2.0, max_speed=1.5, thermostat_rate=7.0, temperature=0.5)
     model = bf.bayesify(make_net(), method, num_data=64)
-    group = model.optimizer(lr=0.1).param_groups[0]
+    group = model.optimizer(lr=0.1, num_steps=None).param_groups[0]
     names = ("mass", "noise", "max_speed", "thermostat_rate", "temperature")
     assert [group[name] for name in names] == [3.0, 2.0, 1.5, 7.0, 0.5]
 
@@ -63,7 +63,7 @@ def test_seeds() -> None:
     for seed in (0, 0, 1):
         model = bf.bayesify(make_net(), "atmc", num_data=64)
         torch.manual_seed(seed)
-        seeds.append(model.optimizer().seed)
+        seeds.append(model.optimizer(num_steps=None).seed)
     assert seeds[0] == seeds[1] != seeds[2]
 
 
@@ -71,7 +71,7 @@ def test_parameters_that_are_not_random_are_optimised() -> None:
     net = make_net()
     net[0].bias.requires_grad_(False)
     model = bf.bayesify(net, bf.ThermostatMCMC(where=bf.where.output), num_data=64)
-    groups = model.optimizer().param_groups
+    groups = model.optimizer(num_steps=None).param_groups
     assert [len(group["params"]) for group in groups] == [2, 1]
     assert [group["temperature"] for group in groups] == [1.0, 0.0]
 

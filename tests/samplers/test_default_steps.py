@@ -32,7 +32,7 @@ def measured(sampler: str, batch: int) -> tuple[Average, float, float]:
     start = torch.randn(CHAINS, 1, generator=generator) / math.sqrt(curvature)
     with torch.no_grad():
         model.net.weight.copy_(mean + start)
-    optimizer = model.optimizer(seed=0)
+    optimizer = model.optimizer(seed=0, num_steps=None)
     sums = torch.zeros(CHAINS, 1, dtype=torch.float64)
     for step in range(BURN_IN + STEPS):
         chosen = torch.randperm(NUM, generator=generator)[:batch]
@@ -64,6 +64,7 @@ def test_the_width_of_psgld(batch: int) -> None:
     assert_near(found, 1 + excess, 0.02)
 
 
+@pytest.mark.filterwarnings("ignore:no draw will be kept")
 def test_default_step_sizes() -> None:
     def lr(method: Method, num_data: int = 400) -> float:
         model = bf.bayesify(nn.Linear(3, 2), method, num_data=num_data)

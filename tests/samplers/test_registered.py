@@ -132,10 +132,10 @@ def test_it_recovers_a_gaussian_posterior(name: str, options: dict[str, Any], lr
 
 def test_its_settings_are_those_of_its_signature() -> None:
     model = make("langevin", temperature=0.5)
-    group = model.optimizer().param_groups[0]
+    group = model.optimizer(num_steps=None).param_groups[0]
     assert (group["scale"], group["temperature"], group["lr"]) == (2.0, 0.5, 0.01 / NUM)
-    assert make("langevin", settings=None).optimizer().param_groups[0]["scale"] == 1.0
-    group = make("underdamped").optimizer().param_groups[0]
+    assert make("langevin", settings=None).optimizer(num_steps=None).param_groups[0]["scale"] == 1.0
+    group = make("underdamped").optimizer(num_steps=None).param_groups[0]
     assert (group["noise"], group["lr"]) == (2.0, 1e-3)
     assert group["mass"] == pytest.approx(1e-6 / (4 * 0.0045) * NUM)
     assert Sampler.settings(1e-3, NUM) == {"temperature": 1.0}
@@ -186,7 +186,7 @@ def test_it_is_stored_with_its_settings(name: str, tmp_path: Path) -> None:
     x, _ = regression()
     assert torch.equal(again.predict(x).mean, model.predict(x).mean)
     assert again.method.options() == model.method.options()
-    assert type(again.optimizer()) is SAMPLERS[name]
+    assert type(again.optimizer(num_steps=None)) is SAMPLERS[name]
     del SAMPLERS[name]  # of a program that did not register it
     with pytest.raises(ValueError, match=f"sampler='{name}' does not exist; choose from atmc, "):
         bf.load(tmp_path / "model.safetensors", nn.Linear(2, 1, bias=False))
@@ -207,7 +207,7 @@ def test_the_diagnostics_know_what_it_has() -> None:
     assert tuned.mass == pytest.approx(found.mass, rel=0.01)
     for name in OWN:
         model = make(name, mass=None if name == "langevin" else tuned.mass)
-        sampler = model.optimizer(lr=step.lr if name == "langevin" else 0.01)
+        sampler = model.optimizer(lr=step.lr if name == "langevin" else 0.01, num_steps=None)
         monitor = bf.diagnostics.Monitor(sampler, model)
         for _ in range(100):
             sampler.zero_grad()

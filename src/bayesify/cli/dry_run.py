@@ -9,6 +9,7 @@ from bayesify.cli.record import CONFIG, holds_a_run
 from bayesify.cli.settings import Settings, Tables
 from bayesify.cli.terminal import counted, facts_table, output, size
 from bayesify.cli.training import Prepared, go_on, prepare
+from bayesify.engine.sampling_check import acting
 
 
 def show(tables: Tables, folder: Path, resume: bool) -> None:
@@ -65,7 +66,8 @@ def memory_line(prepared: Prepared) -> str:
 
 def state_per_parameter(model: bf.BayesianModule, lr: float | None) -> float:
     """How many numbers the method's optimiser keeps per parameter, seen on a step of the smallest one."""
-    optimizer = model.optimizer(lr=lr)
+    with acting("ignore"):  # no draw is kept, and none is meant to be
+        optimizer = model.optimizer(lr=lr)
     smallest = min((p for g in optimizer.param_groups for p in g["params"]), key=torch.Tensor.numel)
     smallest.grad = torch.zeros_like(smallest)
     optimizer.step()

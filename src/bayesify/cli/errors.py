@@ -16,9 +16,19 @@ from safetensors import SafetensorError
 from typer.core import TyperGroup
 
 from bayesify.cli.terminal import note
+from bayesify.samplers import SamplingWarning
 
 BAD_INPUT, FAILED = 2, 1
-EXPECTED = (ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError, SafetensorError)
+EXPECTED = (
+    ValueError,
+    TypeError,
+    OSError,
+    ImportError,
+    RuntimeError,
+    MemoryError,
+    SafetensorError,
+    SamplingWarning,
+)
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 

@@ -76,6 +76,7 @@ def evaluation_of(folder: Path, device: str) -> "Evaluation":
         "epochs": summary.get("epochs"),
         "parameters": (summary.get("parameters") or {}).get("total"),
         "seconds": summary.get("seconds"),
+        "sampling": summary.get("sampling"),
         "settings": settings,
         "class_names": run.task["class_names"],
         **stored.facts,

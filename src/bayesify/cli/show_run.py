@@ -26,6 +26,8 @@ def show_run(folder: Path) -> None:
         return
     caption = f"{counted(summary['num_draws'], 'draw')}, {summary['seconds']:.1f} s of training"
     console.print(metrics_table("Test (summary.json)", summary["test"], caption))
+    if summary.get("sampling"):
+        console.print(f"warning: {summary['sampling']}", style="yellow", markup=False)
     for text in summary["notes"]:
         console.print(f"note: {text}", markup=False)
 

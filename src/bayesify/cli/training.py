@@ -23,6 +23,7 @@ from bayesify.data import DataSet, Loader
 from bayesify.engine import fit_members
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.randomness import seed_everything
+from bayesify.engine.sampling_check import acting
 from bayesify.likelihoods import LIKELIHOODS
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.predict.prediction import shares
@@ -98,13 +99,15 @@ def _try(model: bf.BayesianModule, x: torch.Tensor, y: torch.Tensor) -> bf.Bayes
 
 
 def go_on(folder: Path, given: Tables) -> Settings:
-    """The settings of the run in `folder`; only `epochs` may grow, and the data may have moved."""
+    """The settings of the run in `folder`; only `epochs` may grow, the data may have moved, and what to do about a
+    sampler that does not sample may be another."""
     config = read_config(folder)
     # an option newer than the run: its default
     stored = Settings.of({key: config[key] for key in TABLES}).tables()
     given = {key: dict(value) for key, value in given.items()}
     moved = given.get("data", {}).pop("root", None)
     epochs = given.get("train", {}).pop("epochs", None)
+    action = given.get("train", {}).pop("on_bad_sampling", stored["train"]["on_bad_sampling"])
     before = stored["train"]["epochs"]
     found = contradictions(stored, given)
     if epochs is not None and epochs < before:
@@ -120,7 +123,8 @@ def go_on(folder: Path, given: Tables) -> Settings:
         if then != now:
             began = f"the run began with {package} {then}, this is {now}"
             note(f"warning: {began}: it may go on differently", "yellow")
-    changed: Tables = {"train": {} if epochs is None else {"epochs": epochs}}
+    changed: Tables = {"train": {"on_bad_sampling": action}}
+    changed["train"] |= {} if epochs is None else {"epochs": epochs}
     changed["data"] = {} if moved is None else {"root": moved}
     return Settings.of(merged(stored, changed))
 
@@ -192,7 +196,10 @@ def _finish(prepared: Prepared, folder: Path, history: bf.History) -> None:
     run, o = Run.at(folder), prepared.settings.train
     loader = run.loader(prepared.data.test, None, prepared.device)
     model = run.model("last", prepared.device)
-    test = evaluate(model, loader, run.normalisation, o.val_draws)
+    caution = model.posterior.caution()
+    sampling = str(caution) if isinstance(caution, bf.SamplingWarning) else None
+    with acting("ignore"):  # training has said it
+        test = evaluate(model, loader, run.normalisation, o.val_draws)
     members, each = shares(model, o.val_draws)
     counts = prepared.model.summary()
     apart = o.members_in_parallel
@@ -209,7 +216,8 @@ def _finish(prepared: Prepared, folder: Path, history: bf.History) -> None:
         "epochs": num_epochs,
         "best_epoch": history.best("val_nll")["epoch"] if prepared.val and history and not apart else None,
         "seconds": sum(history.column("seconds")),
-        "notes": [*counts.notes, *history.notes],
+        "sampling": sampling,  # what the check of the sampler found
+        "notes": [text for text in (*counts.notes, *history.notes) if text != sampling],
     }
     write_json(folder / SUMMARY, summary)
     epochs = counted(num_epochs, "epoch")

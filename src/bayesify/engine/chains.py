@@ -10,16 +10,19 @@ from torch.func import functional_call, vmap
 from bayesify import torch_internals as internals
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, check_whole
+from bayesify.engine.sampling_check import ACTIONS, acting, check_draws
 from bayesify.engine.schedules import make_schedule
 from bayesify.methods import ThermostatMCMC
 from bayesify.methods.thermostat_mcmc import groups_of
 from bayesify.model import BayesianModule
+from bayesify.names import lookup
 from bayesify.objectives import elbo, nll_of
 from bayesify.posteriors import Chain, without_guards
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
 from bayesify.posteriors.chain.draw_store import DrawKey
 from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.posteriors.members import reinitialize
+from bayesify.samplers.check import Watch
 from bayesify.weights import as_arguments
 from bayesify.weights.copies import copy_of
 
@@ -33,19 +36,22 @@ def sample_chains(
     lr: float | None = None,
     schedule: str | Callable[..., Any] | None = None,
     seed: int = 0,
+    on_bad_sampling: str = "warn",
 ) -> None:
     """Run `num_chains` chains side by side by vmap, all on the same batches, and put their draws into `model`.
 
     For networks so small that one chain leaves the machine idle. Chain 0 starts from the network as it is, the
     others from new weights (`reset_parameters` of every layer). Draws are kept at the method's sample times, beside
-    those that the model has; R-hat of `bf.diagnostics.function_values(model, x)` says whether the chains agree.
-    A noise level that is learned (`learn_std`) is one for all chains. `lr` and `schedule` as in `bf.fit`.
+    those that the model has; whether the sampler samples and the chains agree is checked, as in `bf.fit`.
+    A noise level that is learned (`learn_std`) is one for all chains. `lr`, `schedule` and `on_bad_sampling` as in
+    `bf.fit`.
     Larger networks: `bf.fit_members` with one chain for every process or group of processes.
 
     >>> bf.sample_chains(model, loader, num_chains=8, epochs=100, lr=1e-2)
     """
     check_whole(num_chains, "num_chains", 1)
     check_whole(epochs, "epochs", 1)
+    lookup(ACTIONS, on_bad_sampling, "on_bad_sampling")
     method, *_ = _sampling(model)
     batches = [*loader]
     if not batches:
@@ -58,15 +64,19 @@ def sample_chains(
     scheduler = make_schedule(schedule or method.default_schedule(), chains.sampler, num_steps)
     due = method.due(num_steps)
     assert due is not None
+    chains.watch = Watch(due, num_steps, num_chains)
     model.train()
-    for epoch in range(epochs):
-        for batch in batches if epoch == 0 else loader:
-            chains.step(batch)
-            if scheduler is not None:
-                scheduler.step()
-            if due(chains.steps):
-                chains.keep()
-    chains.finish()
+    with acting(on_bad_sampling):
+        for epoch in range(epochs):
+            for batch in batches if epoch == 0 else loader:
+                chains.step(batch)
+                if scheduler is not None:
+                    scheduler.step()
+                if due(chains.steps):
+                    chains.keep()
+        chains.finish()
+        if scheduler is None:
+            check_draws(model, chains.sampler, inputs_of(batches[0]))
 
 
 def _sampling(model: BayesianModule) -> tuple[ThermostatMCMC, Chain, StoredDraws]:
@@ -97,6 +107,7 @@ class _Chains:
         groups = groups_of([*self.stacked.values(), *shared], random)
         # coordinates do not see each other, so one sampler serves all chains
         self.sampler = method.sampler_of(model, groups, lr, seed)
+        self.watch = Watch(None, num_chains=num_chains)
 
     def step(self, batch: Any) -> None:
         """One step of every chain."""
@@ -110,8 +121,11 @@ class _Chains:
         for p in self.model.likelihood.parameters():
             if p.grad is not None:
                 p.grad /= self.num_chains  # one for all chains: it follows their mean
+        random = {name: self.stacked[name] for name in self.chain.slots}
+        self.watch.before(self.steps + 1, self.sampler, random)
         self.sampler.step()
         self.steps += 1
+        self.chain.report(self.watch.after(self.steps, self.sampler, random))
 
     def _warm_up(self, batch: Any) -> None:
         """The turns of the sampler's warm start; one look at the curvature serves all chains."""

@@ -10,6 +10,7 @@ from bayesify.checks import NonFiniteError
 from bayesify.engine.history import History
 from bayesify.engine.loop import Loop
 from bayesify.engine.options import FitOptions
+from bayesify.engine.sampling_check import acting
 from bayesify.engine.schema import documented
 from bayesify.engine.signals import Signals
 from bayesify.model import BayesianModule
@@ -31,6 +32,7 @@ def fit(
     accumulate: int = 1,
     clip_norm: float | None = None,
     ema: float | None = None,
+    on_bad_sampling: str = "warn",
     patience: int | None = None,
     val_draws: int = 20,
     folder: str | Path | None = None,
@@ -82,7 +84,8 @@ def fit(
     if options.patience is not None and val_loader is None:
         raise ValueError(f"patience={options.patience!r} needs a val_loader to watch")
     loop = Loop(model, train_loader, val_loader, options)
-    with loop.folder, Signals() as signals, loop.progress:
+    acted = acting(options.on_bad_sampling, loop.fabric.is_global_zero)
+    with loop.folder, Signals() as signals, loop.progress, acted:
         return loop.run(signals)
 
 

@@ -18,6 +18,7 @@ from bayesify.engine.options import FitOptions
 from bayesify.engine.position import number_of_examples, number_of_steps, share_of_rank
 from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import seed_everything, untouched
+from bayesify.engine.sampling_check import check_draws
 from bayesify.engine.setup import compile_decision, compile_model, make_fabric, takes_graphs
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState
@@ -25,6 +26,7 @@ from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save
 from bayesify.model import BayesianModule
 from bayesify.objectives import Loss
+from bayesify.samplers import SamplingWarning
 
 
 class Loop:
@@ -57,6 +59,7 @@ class Loop:
         made = self.state.optimizer
         self.optimizer = made if self.direct else self.fabric.setup_optimizers(made)
         self.finite = FiniteCheck(model, made, self.fabric)
+        self.inputs: Any = None  # of the last batch
 
     def _place(self, steps: int | None) -> str:
         """The model on its devices and compiled, where that pays; returns the reason."""
@@ -108,9 +111,19 @@ class Loop:
             state.ema.finish()
         if state.warmup is not None:  # a warm-up longer than the run must not weaken the next one
             self.model.kl_weight.fill_(state.warmup.end)
+        self._check_draws()
         if self.folder.path is not None:
             save(self.model, self.folder.path / "model.safetensors")
         self.fabric.barrier()
+
+    def _check_draws(self) -> None:
+        """At the end: has a chain settled, do several agree? What checks found in the run is a note of its history."""
+        state = self.state
+        if self.inputs is not None and state.schedule is None:
+            check_draws(self.model, state.optimizer, self.inputs, state.history)
+        caution = self.model.posterior.caution()
+        if isinstance(caution, SamplingWarning):
+            state.history.notes.append(str(caution))
 
     def _epoch(self, signals: Signals) -> None:
         """Train to the end of the epoch from wherever it stands."""
@@ -146,6 +159,7 @@ class Loop:
         for i, batch in enumerate(group):
             batch = to_device(batch, self.fabric.device)
             x, y = inputs_of(batch), target_of(batch)
+            self.inputs = x
             if self.unchecked:
                 self._check(x, y)
             loss = self._captured(x, y)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from torch.optim import Optimizer
 
+from bayesify.engine.sampling_check import ACTIONS
 from bayesify.engine.schedules import SCHEDULES
 from bayesify.engine.schema import OptionTable, option
 from bayesify.model import BayesianModule
@@ -50,6 +51,13 @@ class TrainingOptions(OptionTable):
         above=0,
         below=1,
         by_default="off",
+    )
+    on_bad_sampling: str = option(
+        HOW,
+        "What to do where the check of a sampler finds that its draws are not those of the posterior "
+        "(`bf.SamplingWarning`).",
+        "warn",
+        choices=ACTIONS,
     )
     val_draws: int = option(VALIDATION, "Draws averaged in validation and test.", 20, least=1)
     patience: int | None = option(

@@ -1,5 +1,6 @@
 """Where a run stands: everything that changes while it goes on, and that a checkpoint holds."""
 
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from bayesify.engine.randomness import random_state, restore_random_state
 from bayesify.engine.schedules import changed_length, check_length, make_schedule
 from bayesify.model import BayesianModule
 from bayesify.objectives import KLWarmup, Loss
+from bayesify.samplers import SamplingWarning
 
 ASSUMED_STEPS = 1000  # in an epoch of a loader that does not know its length
 #: what a checkpoint holds of a `RunState` as it is, and the parts that have a state of their own
@@ -203,10 +205,12 @@ class RunState:
 
 
 def _make_optimizer(model: BayesianModule, options: FitOptions) -> torch.optim.Optimizer:
-    if options.optimizer is None:
-        return model.optimizer(lr=options.lr)
-    given = options.optimizer
-    optimizer = given if isinstance(given, torch.optim.Optimizer) else given(model.parameters())
+    with warnings.catch_warnings():  # how long the run is, the posterior is told next
+        warnings.simplefilter("ignore", SamplingWarning)
+        if options.optimizer is None:
+            return model.optimizer(lr=options.lr)
+        given = options.optimizer
+        optimizer = given if isinstance(given, torch.optim.Optimizer) else given(model.parameters())
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer={given!r} returned {optimizer!r}: it must return a torch.optim.Optimizer")
     model.method.check_optimizer(optimizer, model)

@@ -14,7 +14,7 @@ from bayesify.names import check_choice, lookup
 from bayesify.posteriors.chain.chain import KEEPS, Chain, Due
 from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.priors import Prior, prior
-from bayesify.samplers import SAMPLERS, Sampler
+from bayesify.samplers import SAMPLERS, Sampler, SamplingWarning
 from bayesify.samplers.schedules import Cyclic, EvenTimes, SampleTimes
 from bayesify.weights import Selection, where
 from bayesify.weights.calls import is_sharded
@@ -152,16 +152,26 @@ class ThermostatMCMC(Method):
         return None if self.cycle is None else Cyclic(self.cycle)
 
     def optimizer(self, model: Any, lr: float = 1e-3, **options: Any) -> Sampler:
-        """The sampler. num_steps: of the run, where a share of it matters; seed: of its noise (None: drawn from
+        """The sampler. num_steps: of the run, where a share of it matters (a warning says so where it is left out;
+        None: draws are kept otherwise); seed: of its noise (None: drawn from
         the global generator, and the same on all ranks); other options are the sampler's."""
         if is_sharded(model):
             raise RuntimeError("the samplers do not take sharded parameters (FSDP2): use strategy='ddp'")
+        silent = "num_steps" in options
         num_steps, seed = options.pop("num_steps", None), options.pop("seed", None)
         if seed is None:
             seed = shared_generator(next(model.parameters()).device).initial_seed()
         made = self.sampler_of(model, self.groups(model), lr, seed, **options)
         model.posterior.begin(made, num_steps)
         self.begin(model, made, num_steps)
+        if not silent and self.due(None) is None:
+            warnings.warn(
+                f"no draw will be kept: burn_in={self.burn_in!r} and num_kept={self.num_kept!r} are of a run whose "
+                f"length is not known here. Give model.optimizer(num_steps=...), or a method with burn_in= and every= "
+                f"in steps; num_steps=None where `bf.fit` gets this sampler or model.collect() keeps the draws",
+                SamplingWarning,
+                stacklevel=3,
+            )
         return made
 
     def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:

@@ -24,6 +24,7 @@ from bayesify.predict.at_means import AtMeans
 from bayesify.predict.calibration import calibrated, quantity
 from bayesify.predict.prediction import MODES, evaluating, is_loader, predict
 from bayesify.predict.predictive import Predictive
+from bayesify.samplers import SamplingWarning
 from bayesify.weights import Selection, as_call
 from bayesify.weights.calls import is_sharded, is_sharded_unit
 from bayesify.weights.copies import copy_of
@@ -180,10 +181,12 @@ class BayesianModule(nn.Module):
             )
             for w in self.selection.weights
         )
-        rule = self.selection.order_rule
+        rule, caution = self.selection.order_rule, self.posterior.caution()
         order = [f"where.input and where.output decided {rule}"] if rule else []
         if self.calibration is not None:
             order.append(f"predictions are calibrated: {quantity(self.likelihood)} {self.calibration:.4g}")
+        if isinstance(caution, SamplingWarning):
+            order.append(str(caution))
         return Summary(
             method=self.method.name,
             rows=rows,

@@ -111,8 +111,9 @@ class Posterior(nn.Module, ABC):
         run is and what helps. None where the posterior has nothing to add."""
         return None
 
-    def caution(self) -> str | None:
-        """Why a prediction would not be one of the posterior, and what to do; None where it is one."""
+    def caution(self) -> str | Warning | None:
+        """Why a prediction would not be one of the posterior, and what to do; None where it is one. What a check of
+        the sampler found is a `SamplingWarning`."""
         return None
 
     def extra_tensors(self) -> dict[str, Tensor]:

@@ -109,7 +109,7 @@ class Members(Posterior):
                 return self._of(i).diverged(f"{trouble}, in member {i},", ago)
         return self._of(0).diverged(trouble, ago)
 
-    def caution(self) -> str | None:
+    def caution(self) -> str | Warning | None:
         """Of the first member that has one."""
         found = (self._of(i).caution() for i in range(len(self.posteriors)))
         return next((text for text in found if text is not None), None)

@@ -32,7 +32,7 @@ SECTIONS: dict[str, Callable[[Sequence[Row]], Section | None]] = {
     "examples": sections.examples_section,
 }
 OVERVIEW = ("accuracy", "nll", "brier", "ece", "aurc", "rmse", "crps", "calibration_error", "coverage90")
-HIDDEN = ("settings", "name")  # facts that are no column of the table of runs
+HIDDEN = ("settings", "name", "sampling")  # facts that are no column of the table of runs
 FROM_OTHERS = (("ood", "auroc"), ("corruption", "corrupted/accuracy"), ("shift", "rotated_30/accuracy"))
 
 
@@ -74,7 +74,7 @@ class Report:
             found += method.report_sections([row for row in rows if row.method is method])
         copies = [Copy(text) for text in (table.markdown(), table.csv(), table.latex())]
         files = Folded("This table as Markdown, CSV or LaTeX", copies, printed=False)
-        first = Section("Results", [List(self.in_short(table)), table, files])
+        first = Section("Results", [List([*self._not_sampled(), *self.in_short(table)]), table, files])
         made = [first, *(s for s in found if s is not None), self._runs(), self._papers()]
         count = sum(len(row.runs) for row in rows)
         averaged = f", averaged over seeds into {_counted(len(rows), 'row')}" if count > len(rows) else ""
@@ -98,6 +98,11 @@ class Report:
                 also = "; none of the others is told apart from it"
             points.append(f"Best {column.header}: {best[0][0].text}, {best[0][number].text}{also}.")
         return points
+
+    def _not_sampled(self) -> list[str]:
+        """Runs whose draws are not those of the posterior, as the check of their sampler found."""
+        runs = [run for row in self.rows for run in row.runs]
+        return [f"{run.label}: {run.facts['sampling']}." for run in runs if run.facts.get("sampling")]
 
     def write(self, path: Path) -> None:
         """The page as a file."""

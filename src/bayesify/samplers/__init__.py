@@ -3,6 +3,7 @@
 from bayesify.names import Registry
 from bayesify.samplers.atmc import ATMC
 from bayesify.samplers.base import Sampler
+from bayesify.samplers.findings import SamplingWarning
 from bayesify.samplers.psgld import PSGLD
 from bayesify.samplers.sghmc import SGHMC
 from bayesify.samplers.sgld import SGLD
@@ -17,4 +18,4 @@ SAMPLERS: dict[str, type[Sampler]] = {
 }
 SAMPLERS = Registry(Sampler, SAMPLERS)
 
-__all__ = ["ATMC", "PSGLD", "SAMPLERS", "SGHMC", "SGLD", "SGNHT", "Sampler"]
+__all__ = ["ATMC", "PSGLD", "SAMPLERS", "SGHMC", "SGLD", "SGNHT", "Sampler", "SamplingWarning"]

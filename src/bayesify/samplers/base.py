@@ -47,6 +47,8 @@ class Sampler(Resumable, ABC):
     capturable: bool = False
     #: the smallest mass of a warm start, as a share of the given one (1 of a sampler without)
     lightest: ClassVar[float] = 0.025
+    #: by how much gradient noise may add to the variance after a warm start, or to the injected noise
+    share: ClassVar[float] = 0.05
     #: how large pace · curvature may be on the way down, at the bottom, and when drawing (see `WarmStart`)
     limits: ClassVar[tuple[float, float, float]] = (1.0, 0.5, 0.1)
 
@@ -118,7 +120,7 @@ class Sampler(Resumable, ABC):
 
     def quiet(self, group: Group) -> float:
         """How large unit(…) · Var G / mass T may be: here 0.1, where draws are 5 % too wide by it."""
-        return 0.1
+        return 2 * self.share
 
     def rest(self, heat: bool) -> None:
         """Forget the way here."""

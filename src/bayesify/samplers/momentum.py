@@ -43,7 +43,6 @@ class MomentumSampler(Sampler):
     orders: ClassVar[dict[str, str]]
     lightest: ClassVar[float] = 0.4
     limits: ClassVar[tuple[float, float, float]] = (1.0, 0.36, 0.36)
-    #: of the injected noise, that the gradients' may reach after a warm start
     share: ClassVar[float] = 0.1
     #: which α(ξ) of the Triton kernel is `injected`: "constant" or "adaptive"; None: the kernel has no such step
     kernel: ClassVar[str | None] = None

@@ -26,7 +26,7 @@ DATA = torch.randn(32, 3, generator=torch.Generator().manual_seed(1)), torch.ara
 
 
 def sample(model: bf.BayesianModule, steps: int, sampler: Any = None) -> Any:
-    sampler = model.optimizer(lr=1e-2, seed=0) if sampler is None else sampler
+    sampler = model.optimizer(lr=1e-2, seed=0, num_steps=None) if sampler is None else sampler
     for _ in range(steps):
         sampler.zero_grad()
         model.loss(*DATA).total.backward()
@@ -193,7 +193,7 @@ def test_chains_as_members_and_merged_from_files(tmp_path: Path) -> None:
     paths = []
     for seed in range(2):
         model = make(burn_in=0, every=5)
-        sample(model, 10, model.optimizer(lr=1e-2, seed=seed))
+        sample(model, 10, model.optimizer(lr=1e-2, seed=seed, num_steps=None))
         paths.append(tmp_path / f"{seed}.safetensors")
         bf.save(model, paths[-1])
     merged = bf.merge(paths, make_net())

@@ -79,7 +79,7 @@ def test_folders_of_several_machines_are_joined(tmp_path: Path) -> None:
     for seed in range(3):
         model = make(burn_in=0, every=2)
         model.posterior.begin(folder=tmp_path / str(seed))
-        sample(model, 4, model.optimizer(lr=1e-2, seed=seed))
+        sample(model, 4, model.optimizer(lr=1e-2, seed=seed, num_steps=None))
     joined = make()
     assert [joined.posterior.add_folder(tmp_path / str(seed)) for seed in range(3)] == [2, 2, 2]
     assert {key.chain for key in joined.posterior.store.keys} == {0, 1, 2}

@@ -1,5 +1,6 @@
 """A chain of draws: the posterior of the sampling methods."""
 
+import json
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,8 @@ from bayesify.posteriors.chain.energy import Energy
 from bayesify.posteriors.chain.running_moments import RunningMoments
 from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.priors import Prior
+from bayesify.samplers import Sampler, SamplingWarning
+from bayesify.samplers.check import WINDOW, Watch
 from bayesify.weights import Call, Selection, Slot, call_with, find_slots
 
 #: is a draw due after so many steps of the run?
@@ -56,6 +59,8 @@ class Chain(Posterior):
         self.moving = _moving(net)
         self.plan = plan
         self.due = plan(None)
+        self.watch = Watch(self.due)
+        self.findings: dict[str, str] = {}  # of checks of the sampler, by their kind
         self.start = self.steps = 0  # the step at which this run began, and the present one
         now = self._now()
         self.store: DrawStore = StoredDraws(now, dtype) if keep == "draws" else RunningMoments(now)
@@ -100,14 +105,18 @@ class Chain(Posterior):
     def begin(self, optimizer: Any = None, num_steps: int | None = None, folder: Path | None = None) -> None:
         if num_steps is not None:
             self.start, self.due = self.steps, self.plan(num_steps)
+            self.watch = Watch(self.due, num_steps)
         if folder is not None:
             self.store.move_to(folder)
         if optimizer is not None and not any(optimizer is seen() for seen in self.watched):
             self.watched.append(weakref.ref(optimizer))
+            optimizer.register_step_pre_hook(lambda *_: self.before_step())
             optimizer.register_step_post_hook(lambda *_: self.after_step())
 
     def collect(self) -> None:
         self.check_finite()
+        if not self.watch.windows:  # nobody said when the first draw is kept: check a little later
+            self.watch.add(self.steps - self.start + WINDOW, WINDOW)
         self.store.add(DrawKey(0, self.steps), self._now())
 
     def check_finite(self) -> None:
@@ -119,9 +128,9 @@ class Chain(Posterior):
         """Before the first step nothing can have diverged."""
         return self._diverged(trouble, self.steps - ago) if self.steps else None
 
-    def caution(self) -> str | None:
+    def caution(self) -> str | Warning | None:
         if len(self.store):
-            return None
+            return SamplingWarning(_unlike(self.findings)) if self.findings else None
         return (
             f"the chain has no draws yet, after {self.steps} steps: predictions are those of its present weights, a "
             f"point and not the posterior. For an average over draws {REMEDY}"
@@ -130,14 +139,28 @@ class Chain(Posterior):
     def _diverged(self, trouble: str, steps: int) -> str:
         return diverged(trouble, steps, self._now(), self._momenta(), len(self.store))
 
+    def before_step(self) -> None:
+        """Look at the sampler, where a check is near."""
+        for sampler in [] if capturing() else self._samplers():
+            self.watch.before(self.steps - self.start + 1, sampler, self._random())
+
     def after_step(self) -> None:
-        """Count a step of the sampler, and keep a draw where one is due. A step that is recorded in a CUDA graph is
-        none yet."""
+        """Count a step of the sampler, check it, and keep a draw, each where it is due. A step that is recorded in a
+        CUDA graph is none yet."""
         if capturing():
             return
         self.steps += 1
+        for sampler in self._samplers():
+            self.report(self.watch.after(self.steps - self.start, sampler, self._random()))
         if self.due is not None and self.due(self.steps - self.start):
             self.collect()
+
+    def report(self, found: Mapping[str, str]) -> None:
+        """Remember what a check found, by its kind, and warn of what is new."""
+        new = {kind: text for kind, text in found.items() if kind not in self.findings}
+        self.findings |= new
+        if new:
+            warnings.warn(SamplingWarning(_unlike(new)), stacklevel=2)
 
     def describe(self, name: str) -> str:
         return f"chain, prior {self.priors[name]!r}"
@@ -179,10 +202,17 @@ class Chain(Posterior):
 
     def _momenta(self) -> dict[str, Tensor]:
         """Of the samplers that move this chain, by the names of the weights; none for those without momentum."""
-        optimizers = [optimizer for seen in self.watched if (optimizer := seen()) is not None]
         moving = ((name, slots[0].get()) for name, slots in self.moving.items())
-        states = ((name, each.state.get(weight, {})) for name, weight in moving for each in optimizers)
+        states = ((name, each.state.get(weight, {})) for name, weight in moving for each in self._samplers())
         return {name: state["momentum"] for name, state in states if "momentum" in state}
+
+    def _samplers(self) -> list[Sampler]:
+        """Those that move this chain."""
+        return [each for seen in self.watched if isinstance(each := seen(), Sampler)]
+
+    def _random(self) -> dict[str, Tensor]:
+        """The parameters that are sampled."""
+        return {name: slots[0].get() for name, slots in self.slots.items()}
 
     def _fitting(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """In the dtype and on the device of the network."""
@@ -190,7 +220,10 @@ class Chain(Posterior):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        counts = {"steps": torch.tensor([self.start, self.steps])}
+        told = json.dumps(self.findings).encode() if self.findings else b""
+        counts = {
+            "steps": torch.tensor([self.start, self.steps, *told])
+        }  # text behind them: a state is of tensors
         mine = {**counts, **self.store.tensors(whole=False)}
         destination.update({prefix + key: value for key, value in mine.items()})
 
@@ -202,8 +235,13 @@ class Chain(Posterior):
             args[2].append(prefix + "steps")  # missing_keys
 
     def _take(self, tensors: Mapping[str, Tensor]) -> None:
-        self.start, self.steps = tensors["steps"].tolist()
+        self.start, self.steps, *told = tensors["steps"].tolist()
+        self.findings = json.loads(bytes(told)) if told else {}
         self.store.take(tensors)
+
+
+def _unlike(findings: Mapping[str, str]) -> str:
+    return f"the draws are not those of the posterior: {'; '.join(findings.values())}"
 
 
 def _moving(net: nn.Module) -> dict[str, list[Slot]]:

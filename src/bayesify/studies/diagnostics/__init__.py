@@ -1,7 +1,7 @@
 """Is the sampler sampling? Temperatures, thermostats, convergence, and what to change."""
 
+from bayesify.evaluation.convergence import autocorrelation, ess, function_values, rhat
 from bayesify.studies.diagnostics import phase_figures
-from bayesify.studies.diagnostics.convergence import autocorrelation, ess, function_values, rhat
 from bayesify.studies.diagnostics.curvature import kappa
 from bayesify.studies.diagnostics.monitor import Monitor, Row
 from bayesify.studies.diagnostics.phase_transition import PhaseRecorder, PhaseTransition

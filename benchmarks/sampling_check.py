@@ -1,0 +1,168 @@
+"""How often the check of a sampler is wrong: alarms for chains that are right, silence for chains that are not.
+
+    python benchmarks/sampling_check.py                # 1,200 right and 1,200 wrong chains, 8 minutes of one core
+    python benchmarks/sampling_check.py --chains 10    # 120 of each
+    python benchmarks/sampling_check.py --fits 100     # and runs of bf.fit, as anyone would start them
+
+Conjugate linear regressions, of which the posterior is known. Right chains start in the posterior, with a mass that
+holds curvature and gradient noise; wrong ones start far from it at the sampler's default, so that thermostats wind up
+or gradient noise is too much. A chain is wrong where the mean square about the exact mean is off by more than a factor
+of four in some weight; all others count in neither column. The last rows are `bf.fit` with nothing set.
+"""
+
+import argparse
+import math
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import bayesify as bf
+from bayesify.samplers import SAMPLERS
+from bayesify.samplers.check import Watch, has_thermostat, seen
+from bayesify.samplers.findings import findings
+from timing import table
+
+WRONG = 4.0
+#: seed, weights, condition, std of the targets, batch
+TARGETS = [(1, 5, 1, 0.1, 200), (2, 5, 30, 0.2, 200), (3, 5, 10, 0.3, 50), (4, 5, 3, 0.05, 100)]
+BOLD = [(1, 4, 1, 0.1, 200), (1, 4, 1, 0.1, 100), (2, 4, 30, 0.2, 200), (4, 4, 3, 0.05, 20)]
+
+
+class Target(NamedTuple):
+    """y = x w + noise for 200 examples, and the posterior of w under N(0, 1)."""
+
+    x: Tensor
+    y: Tensor
+    std: float
+    batch: int
+    mean: Tensor
+    covariance: Tensor
+
+    @classmethod
+    def make(cls, seed: int, size: int, condition: float, std: float, batch: int) -> "Target":
+        """Inputs whose covariance has this condition number, turned at random."""
+        generator = torch.Generator().manual_seed(seed)
+        turn = torch.linalg.qr(torch.randn(size, size, generator=generator))[0]
+        x = torch.randn(200, size, generator=generator) * torch.logspace(0, -math.log10(condition) / 2, size)
+        x = x @ turn
+        y = x @ torch.randn(size, generator=generator) + std * torch.randn(200, generator=generator)
+        covariance = torch.linalg.inv((x.T @ x / std**2 + torch.eye(size)).double())
+        return cls(x, y, std, batch, covariance @ (x.T @ y / std**2).double(), covariance)
+
+    def safe_mass(self, h: float) -> float:
+        """√(λ/m) h ≤ 0.6, and h V / 2 m T D ≤ 0.1."""
+        steepest = 1 / torch.linalg.eigvalsh(self.covariance)[0].item()
+        residual = self.x @ self.mean.float() - self.y
+        each = (residual[:, None] * self.x / self.std**2).var(0).max().item()
+        noise = each * len(self.x) ** 2 / self.batch * (1 - self.batch / len(self.x))
+        return max(steepest * h**2 / 0.36, h**2 * noise / (2 * 0.105 * 0.1))
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Endless, every example once in an epoch."""
+        while True:
+            for index in torch.randperm(len(self.x)).split(self.batch):
+                yield self.x[index], self.y[index]
+
+
+def verdicts(
+    name: str, target: Target, chains: int, steps: int, right: bool, seed: int
+) -> tuple[Tensor, list[set[str]]]:
+    """Mean square over exact variance of every weight, (chains, weights), and the kinds of findings of every chain."""
+    torch.manual_seed(seed)
+    kind, n = SAMPLERS[name], len(target.x)
+    h = kind.default_lr(n)
+    start = torch.randn(chains, len(target.mean))
+    if right:
+        start = (target.mean + start.double() @ torch.linalg.cholesky(target.covariance).T).float()
+    settings = kind.settings(h, n) | ({"mass": target.safe_mass(h)} if right else {})
+    w = nn.Parameter(start)
+    sampler = kind([w], lr=h, num_data=n, seed=seed, **settings)
+    watch = Watch(lambda step: step > steps // 2, steps, chains)
+    found: list[set[str]] = [set() for _ in range(chains)]
+    squares, batches = torch.zeros(w.shape, dtype=torch.float64), target.batches()
+    for step in range(1, steps + 1):
+        x, y = next(batches)
+        w.grad = ((w.detach() @ x.T - y) @ x) / target.std**2 / len(y) + w.detach() / n
+        watch.before(step, sampler, {"w": w})
+        sampler.step()
+        for window in watch.windows:
+            if step == window[-1]:
+                rows = list(seen(sampler, "w", w, sampler.param_groups[0], len(window), chains))
+                for kinds, each in zip(found, rows, strict=True):
+                    kinds.update(findings([each], has_thermostat(sampler)))
+        watch.after(step, sampler, {"w": w})
+        if step > steps // 2:
+            squares += (w.detach() - target.mean).square()
+    return squares / (steps - steps // 2) / target.covariance.diag(), found
+
+
+def row(label: str, ratios: list[Tensor], found: list[set[str]], right: bool) -> list[str]:
+    """A row of the table: alarms among right chains, or silence among wrong ones."""
+    ratio = torch.cat(ratios)
+    wrong = ((ratio > WRONG) | (ratio < 1 / WRONG)).any(1).tolist()
+    kinds = Counter(kind for each in found for kind in each)
+    alarms = sum(map(bool, found)) if right else 0
+    silent = 0 if right else sum(w and not each for w, each in zip(wrong, found, strict=True))
+    worst = f"{ratio.mean(0).min():.2f} to {ratio.mean(0).max():.2g}"
+    counted = ", ".join(f"{kind} {number}" for kind, number in kinds.items())
+    return [label, str(len(found)), worst, str(sum(wrong)), str(alarms), str(silent), counted]
+
+
+def chains_of(name: str, right: bool, chains: int, steps: int) -> list[str]:
+    """All targets of one sampler."""
+    ratios, found = [], []
+    for number, settings in enumerate(TARGETS if right else BOLD):
+        ratio, kinds = verdicts(name, Target.make(*settings), chains, steps, right, number)
+        ratios.append(ratio)
+        found += kinds
+    return row(f"{name}, {'right' if right else 'default, far start'}", ratios, found, right)
+
+
+def fits(name: str, runs: int, epochs: int) -> list[str]:
+    """`bf.fit` by the method's defaults."""
+    ratios, found = [], []
+    for run in range(runs):
+        target = Target.make(*TARGETS[run % len(TARGETS)])
+        torch.manual_seed(run)
+        method: Any = bf.ThermostatMCMC(sampler=name, num_kept=200)
+        net = nn.Linear(len(target.mean), 1, bias=False)
+        likelihood = bf.likelihood("normal", std=target.std)
+        model = bf.bayesify(net, method, likelihood, num_data=len(target.x))
+        data = TensorDataset(target.x, target.y[:, None])
+        loader = DataLoader(data, batch_size=target.batch, shuffle=True)
+        steps = -(-len(target.x) // target.batch)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", bf.SamplingWarning)
+            bf.fit(model, loader, epochs=epochs // steps, progress=False, seed=run, accelerator="cpu")
+        draws = torch.cat([weights["weight"] for _, weights in model.posterior.each()]).double()
+        ratios.append(((draws - target.mean).square().mean(0) / target.covariance.diag())[None])
+        found.append(set(model.posterior.findings))
+    return row(f"{name}, bf.fit", ratios, found, right=False)
+
+
+def main() -> None:
+    """A row for every sampler and kind of start."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--chains", type=int, default=100, help="of each of four targets")
+    parser.add_argument("--steps", type=int, default=3000, help="of a chain, half of them burn-in")
+    parser.add_argument("--fits", type=int, default=0, help="runs of bf.fit of each sampler")
+    parser.add_argument("--samplers", nargs="+", default=["atmc", "sgnht", "sghmc"], choices=SAMPLERS)
+    options = parser.parse_args()
+    rows = []
+    for name in options.samplers:
+        if "mass" in SAMPLERS[name].settings(1e-3, 1):
+            rows.append(chains_of(name, True, options.chains, options.steps))
+        rows.append(chains_of(name, False, options.chains, options.steps))
+        if options.fits:
+            rows.append(fits(name, options.fits, options.steps))
+    header = ["chains", "runs", "mean ratio", "wrong", "false alarms", "missed", "findings"]
+    table("The check of a sampler", rows, header)
+
+
+if __name__ == "__main__":
+    main()

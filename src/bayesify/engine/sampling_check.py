@@ -1,0 +1,97 @@
+"""What a run does about a sampler that does not sample, and the check of its draws at the end."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesify.evaluation.convergence import ess, function_values, rhat
+from bayesify.model import BayesianModule
+from bayesify.posteriors import Chain, Members
+from bayesify.posteriors.chain.stored_draws import StoredDraws
+from bayesify.samplers.check import is_stationary
+from bayesify.samplers.findings import SamplingWarning, chance
+
+#: what `on_bad_sampling` takes, and what Python's filter of warnings calls it
+ACTIONS = {"warn": "default", "raise": "error", "ignore": "ignore"}
+FEWEST = 20  # draws of a chain, or epochs, that are enough to judge by
+APART = 1.2  # R-hat of several chains; 4 chains worth 20 independent draws each are above it once in 1,000
+DRIFTED = (
+    1.75  # of the ranks in one chain; a chain worth 20 is above it once in 1,000, a steady drift is at 2.6
+)
+
+
+@contextmanager
+def acting(on_bad_sampling: str, first: bool = True) -> Iterator[None]:
+    """Inside, a `SamplingWarning` is shown, raised or not heard; other processes than the first do not repeat it."""
+    action = "ignore" if on_bad_sampling == "warn" and not first else ACTIONS[on_bad_sampling]
+    if on_bad_sampling == "warn" and first:
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter(action, SamplingWarning)  # type: ignore[arg-type]
+        yield
+
+
+def check_draws(model: BayesianModule, sampler: Any, x: Any, rows: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Do the chains agree in what they say of `x`, and has the loss settled? Says so and remembers it where not.
+
+    rows: of the run's history, with the step at the end of every epoch and its mean loss
+    """
+    parts = list(model.posterior.posteriors) if isinstance(model.posterior, Members) else [model.posterior]
+    chains = [part for part in parts if isinstance(part, Chain)]
+    if not chains or len(chains) < len(parts) or not is_stationary(sampler):
+        return
+    found: dict[str, str] = {}
+    if all(isinstance(part.store, StoredDraws) and len(part.store) >= FEWEST for part in chains):
+        found |= _predictions(function_values(model, x))
+    kept = [
+        b["loss"] for a, b in pairwise(rows) if a["step"] >= chains[0].watch.first
+    ]  # epochs after the burn-in
+    if len(kept) >= FEWEST:
+        found |= _losses(torch.tensor([kept], dtype=torch.float64))
+    chains[0].report(found)
+
+
+def _predictions(values: Tensor) -> dict[str, str]:
+    """values: (chains, draws, outputs)."""
+    count, draws = values.shape[:2]
+    if draws < FEWEST:
+        return {}
+    spread = _typical(rhat(values if count > 1 else _ranks(values)))
+    n, halves = draws // 2, 2 * count
+    beyond_chance = n * (spread**2 - 1) + 1 > chance(halves - 1, 4)
+    if not spread > (APART if count > 1 else DRIFTED) or not beyond_chance:
+        return {}
+    who = f"the {count} chains do not agree in their predictions" if count > 1 else "predictions drift"
+    worth = max(1.0, _typical(ess(values)))
+    return {
+        "apart": f"{who} (R-hat {spread:.2f}, should be near 1): the {count * draws} draws are worth some {worth:.0f} "
+        f"independent ones, and predictions would be others after a longer run. Lengthen burn-in and run"
+    }
+
+
+def _losses(series: Tensor) -> dict[str, str]:
+    """series: (1, epochs)."""
+    spread = _typical(rhat(_ranks(series)))
+    if not spread > DRIFTED:
+        return {}
+    halves = series[0].chunk(2)
+    return {
+        "drift": f"the loss has not settled among the draws (its mean is {halves[0].mean():.4g} in their first half "
+        f"and {halves[-1].mean():.4g} in the second): they are of the way to the posterior. Lengthen the burn-in"
+    }
+
+
+def _ranks(series: Tensor) -> Tensor:
+    """The place of every draw among those of its chain: a steady drift counts alike, whatever its shape."""
+    return series.argsort(1).argsort(1).double()
+
+
+def _typical(values: Tensor) -> float:
+    """The median over outputs; those that are the same in all draws say nothing."""
+    return float(values.nanmedian())

@@ -1,0 +1,146 @@
+"""Is it sampling? A sampler is looked at before its first draw is kept, and before the end of the run.
+
+A look before every step of a window that ends there gives V = ½ mean (ΔG)² of successive gradients, and the kinetic
+temperature E p K′(p) / T. What they mean is in `findings`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from math import tanh
+
+import torch
+from torch import Tensor
+
+from bayesify.samplers.base import Group, Sampler
+from bayesify.samplers.findings import NOISY, STUCK, Seen, findings
+from bayesify.samplers.kinetic import kinetic
+
+WINDOW = 200  # steps that a temperature is a mean of, at least
+FEWEST = 20  # steps below which nothing is said
+ACCUMULATORS = ("check_gradient", "check_noise", "check_kinetic")  # states of a parameter in a window
+
+
+class Watch:
+    """Looks at the sampler of a run in windows before the first kept draw and before the end: a fifth of the steps to
+    the first draw each, but 200 where half of them are that many.
+
+    Everything it adds up lies in the sampler's own state, so that a run that was stopped in a window goes on alike.
+
+    due:        is a draw kept after so many steps of the run? None: nobody knows
+    num_steps:  of the run, where it is known
+    num_chains: chains that the parameters are stacked of, in their first dimension
+    """
+
+    def __init__(
+        self, due: Callable[[int], bool] | None, num_steps: int | None = None, num_chains: int = 1
+    ) -> None:
+        self.num_chains = num_chains
+        self.windows: list[range] = []  # of steps, counted from 1
+        if due is not None:
+            first = next(step for step in count(1) if due(step))
+            self.add(first, max(first // 5, min(WINDOW, first // 2)))
+            if num_steps is not None:
+                self.add(num_steps, min(len(self.windows[0]), num_steps - first))
+
+    @property
+    def first(self) -> int:
+        """The step after which the first draw is kept."""
+        return self.windows[0].stop - 1
+
+    def add(self, end: int, length: int) -> None:
+        """Check after step `end`, and look at the `length` steps before."""
+        self.windows.append(range(end - length + 1, end + 1))
+
+    @torch.no_grad()
+    def before(self, step: int, sampler: Sampler, parameters: Mapping[str, Tensor]) -> None:
+        """A look, where step number `step` of the run is in a window."""
+        window = next((w for w in self.windows if step in w and len(w) >= FEWEST), None)
+        if window is not None:
+            for _, p, group in sampled(sampler, parameters):
+                look(sampler, p, group, first=step == window[0])
+
+    @torch.no_grad()
+    def after(self, step: int, sampler: Sampler, parameters: Mapping[str, Tensor]) -> dict[str, str]:
+        """What is wrong, in words by their kind, where a window ends at `step`; what was added up is forgotten."""
+        window = next((w for w in self.windows if len(w) >= FEWEST and step == w[-1]), None)
+        if window is None:
+            return {}
+        rows: list[Seen] = []
+        for name, p, group in sampled(sampler, parameters):
+            if "check_noise" in sampler.state[p]:
+                rows += seen(sampler, name, p, group, len(window), self.num_chains)
+            for accumulator in ACCUMULATORS:
+                sampler.state[p].pop(accumulator, None)
+        return findings(rows, has_thermostat(sampler), is_stationary(sampler) and len(window) >= WINDOW)
+
+
+def sampled(sampler: Sampler, parameters: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor, Group]]:
+    """Those that have a gradient and a temperature, with their groups."""
+    names = {id(p): name for name, p in parameters.items()}
+    for group in sampler.param_groups:
+        if group["temperature"] > 0:
+            mine = [p for p in group["params"] if id(p) in names and p.grad is not None]
+            yield from ((names[id(p)], p, group) for p in mine)
+
+
+def look(sampler: Sampler, p: Tensor, group: Group, first: bool) -> None:
+    """Add up (ΔG)² and p K′(p), before a step; `first`: of its window."""
+    state = sampler.state[p]
+    assert p.grad is not None
+    gradient = p.grad.detach().to(torch.promote_types(p.dtype, torch.float32)) * sampler.factor()
+    if first:
+        state["check_noise"], state["check_kinetic"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
+    elif "check_gradient" in state:  # not where a run of another length was resumed inside of the window
+        state["check_noise"] += (gradient - state["check_gradient"]).square_()
+    else:
+        return
+    state["check_gradient"] = gradient
+    if "momentum" in state and "mass" in group:
+        speed = kinetic(group.get("max_speed")).velocity(state["momentum"], state.get("mass", group["mass"]))
+        state["check_kinetic"] += speed.mul_(state["momentum"])
+
+
+def noise_share(sampler: Sampler, p: Tensor, group: Group, variance: Tensor) -> Tensor | None:
+    """h V / 2 m T D, gradient noise beside what is injected; without a D h V / 2 m T, the excess of variance that it
+    makes. None where nothing is injected."""
+    held = sampler.quiet(group) * group["temperature"] / sampler.share
+    mass = sampler.state[p].get("mass", group.get("mass", 1.0))
+    return sampler.unit(p, group) * variance / (mass * held) if held else None
+
+
+def has_thermostat(sampler: Sampler) -> bool:
+    """Does ξ take gradient noise away?"""
+    return "thermostat" in sampler.states and all("thermostat_rate" in g for g in sampler.param_groups)
+
+
+def is_stationary(sampler: Sampler) -> bool:
+    """Is it meant to draw from one distribution all the time: neither colder than the posterior, nor by steps that a
+    schedule changes?"""
+    groups = [group for group in sampler.param_groups if group["temperature"] > 0]
+    return all(g["temperature"] >= 1 and g.get("initial_lr", g["lr"]) == g["lr"] for g in groups)
+
+
+def seen(
+    sampler: Sampler, name: str, p: Tensor, group: Group, steps: int, num_chains: int = 1
+) -> Iterator[Seen]:
+    """A row for every chain, from what `steps` looks added up."""
+    state, h, temperature = sampler.state[p], float(group["lr"]), group["temperature"]
+    parts = (num_chains, p.numel() // num_chains)
+    share = noise_share(sampler, p, group, state["check_noise"] / (2 * (steps - 1)))
+    thermostat = has_thermostat(sampler)
+    momentum = "momentum" in state and bool(group.get("noise"))
+    for chain in range(num_chains):
+        row = Seen(name, parts[1])
+        if share is not None and (thermostat or not momentum):
+            mine = share.reshape(parts)[chain]
+            over = mine > NOISY
+            row = row._replace(noisy=int(over.sum()), noise=float(mine[over].mean()) if over.any() else 0.0)
+        if share is not None and thermostat:
+            above = state["thermostat"].reshape(parts)[chain] - STUCK * group["noise"] * mine.clamp(min=1)
+            wait = float(above.max()) / max(group["thermostat_rate"] * h * temperature, 1e-30)
+            row = row._replace(stuck=int((above > 0).sum()), wait=max(wait, 0.0))
+        if momentum:
+            mean = float(state["check_kinetic"].reshape(parts)[chain].mean()) / (steps * temperature)
+            size = parts[1] * steps * tanh(h * group["noise"])  # p² forgets itself at the rate 2 D
+            row = row._replace(kinetic=mean, independent=size)
+        yield row

@@ -1,0 +1,180 @@
+"""`bf.SamplingWarning` from training to prediction: said, raised or not heard, stored, and shown."""
+
+import math
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import bayesify as bf
+from bayesify.engine.sampling_check import APART, DRIFTED, check_draws
+from bayesify.evaluation.convergence import rhat
+from bayesify.posteriors.chain.draw_store import DrawKey
+
+NUM, STD = 40, 0.05
+FAR = 30.0
+
+
+def data() -> tuple[Tensor, Tensor]:
+    x = torch.randn(NUM, 2, generator=torch.Generator().manual_seed(0))
+    return x, x.sum(1, keepdim=True)
+
+
+def make(start: float = FAR, **options: Any) -> bf.BayesianModule:
+    """Far from the posterior, with a mass that holds the curvature: thermostats wind up. At 1, they do not."""
+    net = nn.Linear(2, 1, bias=False)
+    nn.init.constant_(net.weight, start)
+    method = bf.ThermostatMCMC(**{"mass": 0.1, "num_kept": 20, "warm_start": False} | options)
+    return bf.bayesify(net, method, likelihood=bf.likelihood("normal", std=STD), num_data=NUM)
+
+
+def fit(model: bf.BayesianModule, epochs: int = 600, **options: Any) -> bf.History:
+    loader = DataLoader(TensorDataset(*data()), batch_size=NUM)
+    return bf.fit(model, loader, epochs=epochs, progress=False, seed=0, accelerator="cpu", **options)
+
+
+def test_a_run_that_froze_says_so_and_so_does_its_model(tmp_path: Path) -> None:
+    model = make()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        history = fit(model, folder=tmp_path / "run")
+    assert {w.category for w in said} == {bf.SamplingWarning}
+    assert len(said) <= len(model.posterior.findings)
+    assert re.search(r"thermostats of \d of 2 weights \(weight \d\)", str(said[0].message))
+    assert "thermostats of" in history.notes[-1] and "thermostats of" in str(model.summary())
+    again = bf.load(tmp_path / "run" / "model.safetensors", nn.Linear(2, 1, bias=False))
+    assert again.posterior.findings == model.posterior.findings
+    for each in (model, again):
+        with pytest.warns(bf.SamplingWarning, match="thermostats of"):
+            each.predict(data()[0])
+        each.predict(data()[0])  # said once
+
+
+def test_a_run_that_is_right_says_nothing(tmp_path: Path) -> None:
+    model = make(start=1.0)
+    history = fit(model)
+    model.predict(data()[0])
+    assert model.posterior.findings == {} and not any("posterior" in note for note in history.notes)
+    bf.save(model, tmp_path / "model.safetensors")
+    assert bf.load(tmp_path / "model.safetensors", nn.Linear(2, 1, bias=False)).posterior.findings == {}
+
+
+def test_it_can_be_raised_or_not_heard() -> None:
+    model = make()
+    with pytest.raises(bf.SamplingWarning, match="Lengthen the burn-in by some"):
+        fit(model, on_bad_sampling="raise")
+    assert model.posterior.num_draws == 0  # before the first is kept
+    quiet = make()
+    history = fit(quiet, on_bad_sampling="ignore")
+    assert "stuck" in quiet.posterior.findings and "thermostats of" in history.notes[-1]
+    with pytest.raises(ValueError, match="on_bad_sampling='panic' does not exist"):
+        fit(make(), on_bad_sampling="panic")
+    with pytest.raises(ValueError, match="on_bad_sampling='panic' does not exist"):
+        bf.sample_chains(make(), [data()], num_chains=2, epochs=1, on_bad_sampling="panic")
+
+
+def test_a_resumed_run_finds_the_same(tmp_path: Path) -> None:
+    """Stopped inside of the window, and after what was found in it."""
+    whole, parts = make(), make()
+    fit(whole, on_bad_sampling="ignore", folder=tmp_path / "whole")
+
+    def stop(model: bf.BayesianModule, epoch: int) -> None:
+        if epoch in (250, 450):
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            fit(parts, on_bad_sampling="ignore", folder=tmp_path / "parts", on_epoch=stop)
+        parts = make()
+    fit(parts, on_bad_sampling="ignore", folder=tmp_path / "parts")
+    assert parts.posterior.findings == whole.posterior.findings != {}
+    assert torch.equal(parts.net.weight, whole.net.weight)
+
+
+def test_chains_side_by_side_are_checked_too() -> None:
+    model = make()
+    bf.sample_chains(model, [data()], num_chains=3, epochs=600, on_bad_sampling="ignore")
+    assert "of 6 weights" in model.posterior.findings["stuck"]
+    assert "the 3 chains do not agree" in model.posterior.findings["apart"]
+    with pytest.raises(bf.SamplingWarning, match="of 6 weights"):
+        bf.sample_chains(make(), [data()], num_chains=3, epochs=600, on_bad_sampling="raise")
+    right = make(start=1.0, every=10)
+    with torch.no_grad():
+        right.net.reset_parameters = lambda: None  # type: ignore[assignment,method-assign]
+    bf.sample_chains(right, [data()], num_chains=3, epochs=600)
+    assert right.posterior.findings == {}
+
+
+def test_a_cold_or_cyclic_chain_is_not_asked_whether_it_is_stationary() -> None:
+    for options in ({"temperature": 0.1}, {"cycle": 10}):
+        model = make(start=1.0, every=None if "cycle" in options else 10, **options)
+        fit(model, epochs=600)
+        assert model.posterior.findings == {}
+
+
+def stored(series: Tensor) -> bf.BayesianModule:
+    """A model whose chains are these: (chains, draws)."""
+    model = make(start=1.0)
+    store = model.posterior.store
+    for chain, draws in enumerate(series):
+        for step, value in enumerate(draws):
+            store.add(DrawKey(chain, step), {"weight": torch.full((1, 2), float(value))})
+    return model
+
+
+def test_chains_that_do_not_agree_and_draws_that_drift() -> None:
+    x, _ = data()
+    model = make(start=1.0)
+    sampler = model.optimizer(num_steps=None)
+    noise = torch.randn(4, 40, generator=torch.Generator().manual_seed(0))
+    check_draws(stored(noise), sampler, x)
+    check_draws(stored(noise[:1]), sampler, x)
+    assert rhat(noise).item() < APART
+    with pytest.warns(bf.SamplingWarning, match=r"the 4 chains do not agree .* 160 draws are worth some \d"):
+        check_draws(stored(noise + 3 * torch.arange(4)[:, None]), sampler, x)
+    with pytest.warns(bf.SamplingWarning, match=r"predictions drift \(R-hat 2.\d\d"):
+        check_draws(stored(noise[:1] + torch.arange(40)), sampler, x)
+    rows = [{"step": 10 * i, "loss": math.exp(-i)} for i in range(40)]
+    drifting = stored(noise)
+    drifting.posterior.begin(num_steps=400)
+    with pytest.warns(bf.SamplingWarning, match="the loss has not settled among the draws"):
+        check_draws(drifting, sampler, x, [{"step": 300 + r["step"], "loss": r["loss"]} for r in rows])
+    assert DRIFTED < 2
+
+
+def test_a_sampler_that_nobody_told_the_length_of_its_run() -> None:
+    model = make(start=1.0)
+    with pytest.warns(
+        bf.SamplingWarning, match="no draw will be kept: .* model.optimizer.num_steps="
+    ) as said:
+        sampler = model.optimizer()
+    assert Path(said[0].filename).name == Path(__file__).name
+    assert sampler.param_groups[0]["lr"] == 1e-3  # lr=None: the sampler's own
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.optimizer(num_steps=None)
+        model.optimizer(num_steps=100)
+        make(burn_in=10, every=2).optimizer()
+        fit(make(start=1.0), epochs=4, optimizer=lambda _: model.optimizer())
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_own_loops_are_checked(by_hand: bool) -> None:
+    """Also where draws are kept by hand: 200 steps after the first."""
+    model = make()
+    sampler = model.optimizer(seed=0, num_steps=None if by_hand else 600)
+    x, y = data()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bf.SamplingWarning)
+        for step in range(600):
+            sampler.zero_grad()
+            model.loss(x, y).total.backward()
+            sampler.step()
+            if by_hand and step == 100:
+                model.collect()
+    assert "stuck" in model.posterior.findings
