@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from cli_runs import fail, read, succeed
 
+import bayesify as bf
+
 ATMC = ("--net", "mlp", "--data", "digits", "--set", "net.hidden=4", "--method", "atmc", "--epochs", "8")
 FOUND = "the thermostats of 7 weights stand far above"
 
@@ -15,10 +17,12 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bayesify.samplers.check.findings", lambda *_: {"stuck": FOUND})
 
 
+@pytest.mark.filterwarnings("always::bayesify.SamplingWarning")
 def test_it_is_said_once_stored_shown_and_reported(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    said = succeed("train", *ATMC, "--folder", folder).stderr
-    assert said.count(f"warning: the draws are not those of the posterior: {FOUND}") == 1
+    with pytest.warns(bf.SamplingWarning, match=f"not those of the posterior: {FOUND}") as said:
+        succeed("train", *ATMC, "--folder", folder)
+    assert len(said) == 1
     summary = read(folder, "summary.json")
     assert FOUND in summary["sampling"] and not any(FOUND in note for note in summary["notes"])
     shown = " ".join(succeed("show", folder).stdout.split())

@@ -111,15 +111,17 @@ class Loop:
             state.ema.finish()
         if state.warmup is not None:  # a warm-up longer than the run must not weaken the next one
             self.model.kl_weight.fill_(state.warmup.end)
-        self._check_draws()
-        if self.folder.path is not None:
-            save(self.model, self.folder.path / "model.safetensors")
+        try:
+            self._check_draws()
+        finally:  # the file knows what was found, also where that is raised
+            if self.folder.path is not None:
+                save(self.model, self.folder.path / "model.safetensors")
         self.fabric.barrier()
 
     def _check_draws(self) -> None:
         """At the end: has a chain settled, do several agree? What checks found in the run is a note of its history."""
         state = self.state
-        if self.inputs is not None and state.schedule is None:
+        if self.inputs is not None and state.schedule is None and self.fabric.is_global_zero:
             check_draws(self.model, state.optimizer, self.inputs, state.history)
         caution = self.model.posterior.caution()
         if isinstance(caution, SamplingWarning):

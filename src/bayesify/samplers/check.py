@@ -5,8 +5,7 @@ temperature E p K′(p) / T. What they mean is in `findings`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count
-from math import tanh
+from math import inf, tanh
 
 import torch
 from torch import Tensor
@@ -16,6 +15,7 @@ from bayesify.samplers.findings import NOISY, STUCK, Seen, findings
 from bayesify.samplers.kinetic import kinetic
 
 WINDOW = 200  # steps that a temperature is a mean of, at least
+LONGEST = 10**7  # steps among which a first draw is looked for
 FEWEST = 20  # steps below which nothing is said
 ACCUMULATORS = ("check_gradient", "check_noise", "check_kinetic")  # states of a parameter in a window
 
@@ -36,16 +36,11 @@ class Watch:
     ) -> None:
         self.num_chains = num_chains
         self.windows: list[range] = []  # of steps, counted from 1
-        if due is not None:
-            first = next(step for step in count(1) if due(step))
+        self.first = inf if due is None else next(filter(due, range(1, (num_steps or LONGEST) + 1)), inf)
+        if isinstance(first := self.first, int):
             self.add(first, max(first // 5, min(WINDOW, first // 2)))
             if num_steps is not None:
                 self.add(num_steps, min(len(self.windows[0]), num_steps - first))
-
-    @property
-    def first(self) -> int:
-        """The step after which the first draw is kept."""
-        return self.windows[0].stop - 1
 
     def add(self, end: int, length: int) -> None:
         """Check after step `end`, and look at the `length` steps before."""
