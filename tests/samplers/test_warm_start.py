@@ -191,7 +191,7 @@ def test_networks_warm_up_without_a_trace_of_the_looks(net: nn.Module, options: 
         )
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("bayesify.samplers.warm_start.ITERATIONS", iterations)
-            history = bf.fit(model, loader(40), epochs=60, progress=False, seed=0)
+            history = bf.fit(model, loader(40), epochs=60, progress=False, seed=0, on_bad_sampling="ignore")
         assert any("warm start" in note for note in history.notes)
         runs.append([*(p.detach() for p in model.net.parameters()), *model.net.buffers()])
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
@@ -202,7 +202,8 @@ def test_half_precision_weights() -> None:
     model = regression(burn_in=200).to(torch.bfloat16)
     x, y = data()
     half = TensorDataset(x.bfloat16(), y.bfloat16())
-    bf.fit(model, DataLoader(half, batch_size=30), epochs=80, progress=False, seed=0, compile=False)
+    options: dict[str, Any] = {"progress": False, "seed": 0, "compile": False, "on_bad_sampling": "ignore"}
+    bf.fit(model, DataLoader(half, batch_size=30), epochs=80, **options)
     assert all(p.isfinite().all() for p in model.net.parameters())
 
 
