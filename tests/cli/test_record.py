@@ -10,6 +10,8 @@ from cli_runs import fail, read, succeed, weights
 
 from bayesify.cli.recording import recorded
 
+# runs of a few epochs end on the way to the posterior, and say so
+pytestmark = pytest.mark.filterwarnings("ignore::bayesify.SamplingWarning")
 SMALL = ("--net", "mlp", "--data", "digits", "--set", "net.hidden=16", "--batch-size", "64", "--record")
 ATMC = (*SMALL, "--method", "atmc", "--lr", "0.01")
 VARIANCE = (*SMALL, "--method", "variance", "--lr", "0.01")

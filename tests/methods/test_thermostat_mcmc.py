@@ -45,7 +45,9 @@ def test_the_optimizer_is_the_sampler(name: str, cls: Any) -> None:
     assert sampler.num_data == 64
     assert sampler.param_groups[0]["lr"] == 1e-3
     if name == "atmc":
-        assert sampler.param_groups[0]["mass"] == pytest.approx(64 / 50_000 * 11.11 / 4, rel=1e-3)  # of the paper's
+        assert sampler.param_groups[0]["mass"] == pytest.approx(
+            64 / 50_000 * 11.11 / 4, rel=1e-3
+        )  # of the paper's
         assert sampler.param_groups[0]["thermostat_rate"] == pytest.approx(1e3)
 
 

@@ -37,7 +37,7 @@ class Series:
         self.kinetic: list[float] = []
         self.virial: list[float] = []  # mean of (θ − θ₀) G
         self.thermostat: list[float] = []
-        self.gradient_noise: list[float] = []  # h Var G, with the h of that step
+        self.gradient_noise: list[float] = []  # h Var G / m, with the h and m of that step
 
 
 class Monitor:
@@ -110,12 +110,13 @@ class Monitor:
         series.moved += moved
         series.pulled += gradient
         series.virial.append((moved * gradient).mean().item())
+        mass = state.get("mass", group["mass"]) if "mass" in group else math.nan
         if series.before is not None:
-            variance = (gradient - series.before).square().mean().item() / 2
+            variance = ((gradient - series.before).square() / mass).mean().item() / 2
             series.gradient_noise.append(float(group["lr"]) * variance)
         if "momentum" in state and "mass" in group:
             momentum = state["momentum"]
-            speed = kinetic(group.get("max_speed")).velocity(momentum, group["mass"])
+            speed = kinetic(group.get("max_speed")).velocity(momentum, mass)
             series.kinetic.append((momentum * speed).mean().item())
             if {"thermostat_rate", "noise"} <= group.keys() and "thermostat" in state:
                 series.thermostat.append(state["thermostat"].mean().item())
@@ -142,7 +143,6 @@ class Monitor:
         virial_mean, virial_error = _mean(series.virial, whole=True)
         thermostat, _ = _mean(series.thermostat)
         noise, _ = _mean(series.gradient_noise)
-        mass = group.get("mass", math.nan)
         return Row(
             self.names.get(id(p), "a parameter added later"),
             kinetic_mean / temperature,
@@ -150,7 +150,7 @@ class Monitor:
             (virial_mean - centre) / temperature,
             virial_error / temperature,
             thermostat,
-            noise / (2 * mass * temperature),
+            noise / (2 * temperature),
             group.get("noise", math.nan),
         )
 
@@ -190,7 +190,7 @@ def relative(series: Series, group: dict[str, Any]) -> dict[str, list[float]]:
     found = {"kinetic": [value / temperature for value in series.kinetic]} if series.kinetic else {}
     if series.thermostat and noise:
         found["thermostat"] = [value / noise for value in series.thermostat]
-        scale = 1 / (2 * group["mass"] * temperature * noise)
+        scale = 1 / (2 * temperature * noise)
         found["predicted"] = [scale * value for value in series.gradient_noise]
     return found
 
