@@ -1,4 +1,4 @@
-"""The first half of a burn-in brings a chain from any start into the posterior, and leaves it exact."""
+"""The first part of a burn-in brings a chain from any start into the posterior, and leaves it exact."""
 
 import copy
 import math
@@ -108,9 +108,10 @@ def test_the_phases() -> None:
     seen = walk(sampler, theta, 80)
     assert {s["temperature"] for s in seen[:60]} == {0.0} and {s["temperature"] for s in seen[60:]} == {0.7}
     assert {s["thermostat_rate"] for s in seen[60:]} == {0.0}
-    assert sampler.warm is not None and sampler.warm.phase(sampler.steps) == "sampling"
+    assert sampler.warm is not None and sampler.warm.phase(sampler.steps).startswith("sampling, masses")
     assert not sampler.state[theta]["thermostat"].any()
-    walk(sampler, theta, 1)
+    walk(sampler, theta, 41)
+    assert sampler.warm.phase(sampler.steps) == "sampling"
     mass = sampler.state[theta]["mass"].clone()
     assert walk(sampler, theta, 30) == [{"temperature": 0.7, "thermostat_rate": 2.0}] * 30
     assert torch.equal(mass, sampler.state[theta]["mass"])
@@ -139,9 +140,9 @@ def test_a_short_burn_in_has_none() -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@pytest.mark.parametrize("stop", [1, 27, 33, 39])
+@pytest.mark.parametrize("stop", [1, 27, 39, 50, 59])
 def test_a_run_stopped_in_any_phase_resumes_bit_for_bit(sampler: str, stop: int, tmp_path: Path) -> None:
-    """Warm start of 40 steps, one epoch each; phases turn at 20, 30, 38, 39, 40."""
+    """Warm start of 60 steps, one epoch each; it turns at 20, 30, 38, 39, 40, 58, 59, 60."""
 
     def run(epochs: int, folder: Path) -> Tensor:
         model = regression(sampler=sampler, burn_in=80, every=2)

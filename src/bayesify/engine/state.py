@@ -45,8 +45,7 @@ class RunState:
         self.optimizer = _make_optimizer(model, options)
         folder = None if options.folder is None else Path(options.folder) / "draws"
         model.posterior.begin(self.optimizer, self.num_steps, folder)
-        if options.optimizer is None:
-            model.method.begin(model, self.optimizer, self.num_steps)
+        model.method.begin(model, self.optimizer, self.num_steps)
         self.schedule = make_schedule(
             options.schedule or model.method.default_schedule(), self.optimizer, self.num_steps
         )

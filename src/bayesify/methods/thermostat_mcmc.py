@@ -46,7 +46,7 @@ class ThermostatMCMC(Method):
                      1 takes 1000 times as long at lr = 1e-3)
     temperature:     1 is Bayes, less a cold posterior
     integrator:      "fused" or "strang", of the samplers with momentum
-    warm_start:      descend at temperature 0 in the first half of the burn-in, then set masses and thermostats to what
+    warm_start:      descend at temperature 0 in part of the burn-in, then set masses and thermostats to what
                      curvature and gradient noise ask for (`bayesify.samplers.warm_start`). A mass that is given stays,
                      and so does the step that is given to "sgld" or "psgld", which then begin as they are
     settings:        what a sampler takes beside these, by name, e.g. {"decay": 0.99} of "psgld"
@@ -177,7 +177,7 @@ class ThermostatMCMC(Method):
     def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:
         """The warm start, where it is known how long the burn-in is."""
         burn_in, has_mass = self.burn_in_steps(num_steps), self.has("mass")
-        if not self.warm_start or burn_in is None or self.temperature == 0:
+        if not self.warm_start or not optimizer.is_default or burn_in is None or self.temperature == 0:
             return
         if has_mass or optimizer.param_groups[0]["lr"] == self.default_lr(model):
             optimizer.warm_up(burn_in, adapts=not has_mass or self.mass is None)
@@ -200,7 +200,9 @@ class ThermostatMCMC(Method):
         num_data, members = int(model.num_data), len(model.posterior.nets(model.net))
         settings = {**self.sampler_settings(lr, num_data), **options}
         # the loss is the mean over the members
-        return SAMPLERS[self.sampler](groups, lr=lr, num_data=members * num_data, seed=seed, **settings)
+        made = SAMPLERS[self.sampler](groups, lr=lr, num_data=members * num_data, seed=seed, **settings)
+        made.is_default = True
+        return made
 
     def due(self, num_steps: int | None) -> Due | None:
         """When to keep draws in a run of `num_steps` steps; None where that cannot be said."""

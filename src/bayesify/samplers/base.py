@@ -45,6 +45,8 @@ class Sampler(Resumable, ABC):
     states: ClassVar[tuple[str, ...]] = ()
     #: steps may be captured in a CUDA graph
     capturable: bool = False
+    #: made by the method, and not by the user's own hand
+    is_default: bool = False
     #: the smallest mass of a warm start, as a share of the given one (1 of a sampler without)
     lightest: ClassVar[float] = 0.025
     #: by how much gradient noise may add to the variance after a warm start, or to the injected noise

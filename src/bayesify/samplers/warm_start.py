@@ -1,4 +1,4 @@
-"""From any start into the posterior: what a sampler does in the first half of its burn-in."""
+"""From any start into the posterior: what a sampler does in the first three quarters of its burn-in."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ SUMS = ("before", "change", "square_sum")  # G of the last step, Σ ½ (ΔG)², 
 
 
 class WarmStart:
-    """n = `length` steps that end in the posterior, with a mass for every coordinate; then the dynamics are exact.
+    """3n/2 steps, n = `length`, that end in the posterior, with a mass for every coordinate; then all is exact.
 
     A thermostat that runs during the descent from a far start is driven up by the energy that is set free, and takes
     very long to come back: the weights freeze meanwhile. So it is held at 0, and set to what it should be in the end.
@@ -34,6 +34,7 @@ class WarmStart:
         3n/4 … n   temperature on, p ~ N(0, m T). V = ½ (ΔG)² of successive steps and G² are measured
         n          m_i = max(least, pace V_i / quiet T, c pace G_i² / limit T), with the smallest c at which the steps
                    suit the curvature; p ~ N(0, m T), ξ_i = h V_i / 2 m_i T
+        3n/2       the same once more, from V and G² of the chain itself: those near the mode are smaller
 
     pace, the move by a unit gradient at mass 1, `limits` of pace · curvature and `quiet`, that of pace · V, are the
     sampler's own. λ, the largest curvature in units of the masses, is found by power iteration with differences of
@@ -49,9 +50,12 @@ class WarmStart:
         self.turned = -1  # the step whose turn was taken
         self.looks = 0  # gradients that were spent
         self.said = ""
-        still = length // 2
-        self.looking = {0, 1, 2, length // 8, length // 4, still, still + 1, length - 1, length}
-        self.measured = {*range(5 * length // 8, 3 * length // 4), *range(3 * length // 4 + 1, length - 2)}
+        self.still, self.hot = length // 2, 3 * length // 4
+        self.ends = (length, 3 * length // 2)
+        at_first = {0, 1, 2, length // 8, length // 4, self.still, self.still + 1}
+        self.looking = at_first | {end - before for end in self.ends for before in (0, 1)}
+        spans = ((5 * length // 8, self.hot), (self.hot + 1, length - 2), (length + 1, self.ends[1] - 2))
+        self.measured = {at for span in spans for at in range(*span)}
 
     def facts(self) -> dict[str, int]:
         """What a resumed chain needs to know of it."""
@@ -67,25 +71,27 @@ class WarmStart:
         at = steps - self.start
         if at >= self.length:
             return group
-        if at < 3 * self.length // 4:
+        if at < self.hot:
             return {**group, "temperature": 0.0}
         return {**group, "thermostat_rate": 0.0} if "thermostat_rate" in group else group
 
     def weighed(self, steps: int) -> bool:
-        """Are the masses those of the end?"""
+        """Were the masses set from what was measured?"""
         return steps - self.start >= self.length - 2
 
     def phase(self, steps: int) -> str:
         """Where the chain is, in words."""
         at = steps - self.start
-        if at >= self.length:
+        if at >= self.ends[1]:
             return "sampling"
-        return "descent at temperature 0" if at < 3 * self.length // 4 else "heated, thermostats held"
+        if at >= self.length:
+            return "sampling, masses to be set once more"
+        return "descent at temperature 0" if at < self.hot else "heated, thermostats held"
 
     def turns(self, steps: int) -> bool:
         """Is there something to be done before the step that follows `steps` earlier ones?"""
         at = steps - self.start
-        return at in self.looking or at in (3 * self.length // 4, self.length - 2)
+        return at in self.looking or at == self.hot or at + 2 in self.ends
 
     def enters(self, steps: int) -> bool:
         """Does another phase begin with that step?"""
@@ -98,16 +104,16 @@ class WarmStart:
         if self.turned == sampler.steps or not self.turns(sampler.steps):
             return
         self.turned = sampler.steps
-        if at in (0, self.length // 2):
+        if at in (0, self.still):
             self._begin(sampler, at)
-        elif at == 3 * self.length // 4:
+        elif at == self.hot:
             self._heat(sampler)
-        elif at == self.length - 2:
+        elif at + 2 in self.ends:
             self._weigh(sampler, gradients)
         if at in self.looking and self.adapts and gradients is not None:
-            limit = sampler.limits[0 if at < self.length // 2 else 1 if at < self.length - 2 else 2]
+            limit = sampler.limits[0 if at < self.still else 1 if at < self.length - 2 else 2]
             self._multiply(sampler, self._stiffness(sampler, gradients) / limit)
-        if at == self.length:
+        if at in self.ends:
             self._release(sampler)
         masses = [sampler.state[p]["mass"] for p in _moved(sampler)]
         least, most = (
