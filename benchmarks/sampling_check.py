@@ -1,8 +1,8 @@
 """How often the check of a sampler is wrong: alarms for chains that are right, silence for chains that are not.
 
-    python benchmarks/sampling_check.py                # 1,200 right and 1,200 wrong chains, 8 minutes of one core
-    python benchmarks/sampling_check.py --chains 10    # 120 of each
-    python benchmarks/sampling_check.py --fits 100     # and runs of bf.fit, as anyone would start them
+    python benchmarks/sampling_check.py                # 1,200 chains of each kind, half a minute of one core
+    python benchmarks/sampling_check.py --chains 10    # 120 of each kind
+    python benchmarks/sampling_check.py --fits 100     # and runs of bf.fit as anyone would start them, 5 s each
 
 Conjugate linear regressions, of which the posterior is known. Right chains start in the posterior, with a mass that
 holds curvature and gradient noise; wrong ones start far from it at the sampler's default, so that thermostats wind up
