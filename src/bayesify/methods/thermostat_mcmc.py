@@ -177,7 +177,9 @@ class ThermostatMCMC(Method):
     def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:
         """The warm start, where it is known how long the burn-in is."""
         burn_in, has_mass = self.burn_in_steps(num_steps), self.has("mass")
-        if not self.warm_start or not optimizer.is_default or burn_in is None or self.temperature == 0:
+        if not self.warm_start or burn_in is None or self.temperature == 0:
+            return
+        if not optimizer.is_default or optimizer.capturable:  # of a replayed step it sees nothing
             return
         if has_mass or optimizer.param_groups[0]["lr"] == self.default_lr(model):
             optimizer.warm_up(burn_in, adapts=not has_mass or self.mass is None)
