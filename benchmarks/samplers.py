@@ -44,6 +44,7 @@ def updates(device: str) -> None:
     adam = min(measure(torch.optim.Adam(parameters, lr=0.0, **form).step, device).seconds for form in adams)
     makers: dict[str, Callable[[], Any]] = {
         "atmc": lambda: ATMC(parameters, **SETTINGS),
+        "atmc, a mass for every weight": lambda: weighted(ATMC(parameters, **SETTINGS)),
         "atmc, hyperbolic": lambda: ATMC(parameters, max_speed=1.0, **SETTINGS),
         "sgnht": lambda: SGNHT(parameters, **SETTINGS),
         "sghmc": lambda: SGHMC(parameters, **SETTINGS),
@@ -59,6 +60,13 @@ def updates(device: str) -> None:
         share = f"{7 * 4 * numel / seconds / copy:.0%}" if name.startswith("atmc") else ""
         rows.append([name, f"{1e3 * seconds:.3f}", f"{seconds / adam:.2f}", share])
     table("update of ResNet-18's parameters", rows, ["", "ms", "÷ adam", "of copy bandwidth"])
+
+
+def weighted(sampler: Any) -> Any:
+    """As after a warm start."""
+    for p in sampler.param_groups[0]["params"]:
+        sampler.state[p]["mass"] = torch.full_like(p, 11.1)
+    return sampler
 
 
 def bandwidth(device: str) -> float:
