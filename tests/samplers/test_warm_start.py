@@ -105,6 +105,8 @@ def test_the_phases() -> None:
     theta = nn.Parameter(torch.linspace(-3, 3, 50))
     sampler = ATMC([theta], lr=0.1, num_data=5, thermostat_rate=2.0, temperature=0.7)
     sampler.warm_up(160)
+    assert sampler.warm is not None
+    sampler.warm.turn(sampler, lambda ps: [2.0 * p.detach() for p in ps])
     seen = walk(sampler, theta, 80)
     assert {s["temperature"] for s in seen[:60]} == {0.0} and {s["temperature"] for s in seen[60:]} == {0.7}
     assert {s["thermostat_rate"] for s in seen[60:]} == {0.0}
@@ -135,8 +137,48 @@ def test_a_given_step_of_a_sampler_without_mass_stays() -> None:
     assert regression(warm_start=False).optimizer(num_steps=400).warm is None  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("sampler", ["atmc", "sgnht", "sghmc"])
+def test_a_loop_of_ones_own_does_not_diverge(sampler: str) -> None:
+    """Without gradients of a batch nobody can see that masses are too light: they are heavier from the beginning."""
+    torch.manual_seed(0)
+    method = bf.ThermostatMCMC(sampler=sampler)
+    x, y = data((12.0, 1.0, 1.0))
+    model = bf.bayesify(
+        nn.Linear(3, 1), method, likelihood=bf.likelihood("normal", std=STD * 10), num_data=NUM
+    )
+    made = model.optimizer(num_steps=2000, seed=0)
+    for _ in range(2000):
+        chosen = torch.randperm(NUM)[:60]
+        made.zero_grad()
+        model.loss(x[chosen], y[chosen]).total.backward()
+        made.step()
+    assert made.warm is not None and made.warm.blind  # type: ignore[attr-defined]
+    assert len(model.posterior.store) == 20  # type: ignore[union-attr, arg-type]
+
+
+@pytest.mark.filterwarnings("ignore::bayesify.SamplingWarning")  # 60 steps are too few
+def test_an_empty_parameter_is_no_obstacle() -> None:
+    net = nn.Sequential(nn.Linear(3, 1), nn.Identity())
+    net.register_parameter("none", nn.Parameter(torch.zeros(0)))
+    model = bf.bayesify(net, bf.ThermostatMCMC(), likelihood=bf.likelihood("normal", std=STD), num_data=NUM)
+    history = bf.fit(model, loader(NUM), epochs=60, progress=False, seed=0)
+    assert any("too short to tell" in note for note in history.notes)
+
+
+def test_a_finished_run_that_is_called_again_keeps_what_was_found(tmp_path: Path) -> None:
+    with pytest.warns(bf.SamplingWarning, match="clip_norm shortened"):
+        _clipped(tmp_path)
+    _clipped(tmp_path)
+    assert "clipped" in bf.load(tmp_path / "model.safetensors", nn.Linear(3, 1)).posterior.findings  # type: ignore[operator]
+
+
+def _clipped(folder: Path) -> None:
+    model = regression(burn_in=60, every=3)
+    bf.fit(model, loader(NUM), epochs=150, folder=folder, progress=False, seed=0, clip_norm=1e-3)
+
+
 def test_a_short_burn_in_has_none() -> None:
-    assert regression(burn_in=30).optimizer(num_steps=60).warm is None  # type: ignore[attr-defined]
+    assert regression(burn_in=20).optimizer(num_steps=60).warm is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

@@ -19,6 +19,8 @@ from bayesify.samplers.findings import SamplingWarning, chance
 #: what `on_bad_sampling` takes, and what Python's filter of warnings calls it
 ACTIONS = {"warn": "default", "raise": "error", "ignore": "ignore"}
 FEWEST = 20  # draws of a chain, or epochs, that are enough to judge by
+SHORTEST = 200  # steps after the burn-in; below, not even temperatures can be told
+CLIPPED = 0.3  # of all steps: more than the descent has
 APART = 1.2  # R-hat of several chains; 4 chains worth 20 independent draws each are above it once in 1,000
 DRIFTED = (
     1.75  # of the ranks in one chain; a chain worth 20 is above it once in 1,000, a steady drift is at 2.6
@@ -37,16 +39,24 @@ def acting(on_bad_sampling: str, first: bool = True) -> Iterator[None]:
         yield
 
 
-def check_draws(model: BayesianModule, sampler: Any, x: Any, rows: Sequence[Mapping[str, Any]] = ()) -> None:
+def check_draws(
+    model: BayesianModule, sampler: Any, x: Any, rows: Sequence[Mapping[str, Any]] = (), clipped: int = 0
+) -> None:
     """Do the chains agree in what they say of `x`, and has the loss settled? Says so and remembers it where not.
 
-    rows: of the run's history, with the step at the end of every epoch and its mean loss
+    rows:    of the run's history, with the step at the end of every epoch and its mean loss
+    clipped: steps whose gradients were shortened
     """
     parts = list(model.posterior.posteriors) if isinstance(model.posterior, Members) else [model.posterior]
     chains = [part for part in parts if isinstance(part, Chain)]
     if not chains or len(chains) < len(parts) or not is_stationary(sampler):
         return
     found: dict[str, str] = {}
+    if clipped > CLIPPED * max(chains[0].steps - chains[0].start, 1):
+        found["clipped"] = (
+            f"clip_norm shortened the gradients of {clipped} steps, which are then those of another posterior, a "
+            f"wider one: leave it out, or give a larger one that only the descent meets"
+        )
     if all(isinstance(part.store, StoredDraws) and len(part.store) >= FEWEST for part in chains):
         found |= _predictions(function_values(model, x))
     kept = [
@@ -55,6 +65,20 @@ def check_draws(model: BayesianModule, sampler: Any, x: Any, rows: Sequence[Mapp
     if len(kept) >= FEWEST:
         found |= _losses(torch.tensor([kept], dtype=torch.float64))
     chains[0].report(found)
+
+
+def too_short(model: BayesianModule, sampler: Any) -> str | None:
+    """Why the chain cannot be judged, where it is that short."""
+    chain = model.posterior.posteriors[0] if isinstance(model.posterior, Members) else model.posterior
+    if not isinstance(chain, Chain) or not is_stationary(sampler):
+        return None
+    past = chain.steps - chain.watch.first
+    if past >= SHORTEST and (not isinstance(chain.store, StoredDraws) or len(chain.store) >= FEWEST):
+        return None
+    return (
+        f"the chain is too short to tell whether it samples the posterior ({max(past, 0)} steps after the burn-in, "
+        f"{len(chain.store)} draws): take at least {SHORTEST} steps and {FEWEST} draws; thousands of steps are usual"
+    )
 
 
 def _predictions(values: Tensor) -> dict[str, str]:

@@ -112,7 +112,8 @@ def is_stationary(sampler: Sampler) -> bool:
     """Is it meant to draw from one distribution all the time: neither colder than the posterior, nor by steps that a
     schedule changes?"""
     groups = [group for group in sampler.param_groups if group["temperature"] > 0]
-    return all(g["temperature"] >= 1 and g.get("initial_lr", g["lr"]) == g["lr"] for g in groups)
+    steady = [g["temperature"] >= 1 and g.get("initial_lr", g["lr"]) == g["lr"] for g in groups]
+    return bool(steady) and all(steady)
 
 
 def seen(

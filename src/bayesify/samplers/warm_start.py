@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: the gradients of the mean loss on the present batch, at the weights as they are now
 Gradients = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
 
-SHORTEST = 24  # steps: below, there is nothing to measure
+SHORTEST = 12  # steps: below, there is nothing to measure
 ITERATIONS = 6  # of a look at the curvature, a gradient each
 ROUNDS = 4  # looks at the curvature until the masses are heavy enough
 WORST = 1e4  # a look does not make masses heavier than that at once
@@ -38,7 +38,8 @@ class WarmStart:
 
     pace, the move by a unit gradient at mass 1, `limits` of pace · curvature and `quiet`, that of pace · V, are the
     sampler's own. λ, the largest curvature in units of the masses, is found by power iteration with differences of
-    gradients over one thermal step. A loop that cannot give gradients of a batch of its own gets c = 3 instead.
+    gradients over one thermal step. In a loop that cannot give gradients of a batch nobody could hold the descent:
+    there the temperature is on from the beginning, with masses three times as heavy, and c = 3.
 
     length: n in steps
     adapts: False keeps the masses as they were given
@@ -47,6 +48,7 @@ class WarmStart:
     def __init__(self, length: int, adapts: bool = True) -> None:
         self.length, self.adapts = length, adapts
         self.start = self.count = 0  # the first step; how many differences were measured
+        self.blind = False  # nobody gives gradients
         self.turned = -1  # the step whose turn was taken
         self.looks = 0  # gradients that were spent
         self.said = ""
@@ -59,19 +61,19 @@ class WarmStart:
 
     def facts(self) -> dict[str, int]:
         """What a resumed chain needs to know of it."""
-        return {name: getattr(self, name) for name in ("length", "adapts", "start", "count")}
+        return {name: getattr(self, name) for name in ("length", "adapts", "start", "count", "blind")}
 
     def take(self, facts: dict[str, int]) -> None:
         """Go on from there: the length of another run does not shift a beginning that was made."""
         self.__init__(facts["length"], bool(facts["adapts"]))  # type: ignore[misc]
-        self.start, self.count = facts["start"], facts["count"]
+        self.start, self.count, self.blind = facts["start"], facts["count"], bool(facts["blind"])
 
     def settings(self, group: "Group", steps: int) -> "Group":
         """The settings of the step that follows `steps` earlier ones."""
         at = steps - self.start
         if at >= self.length:
             return group
-        if at < self.hot:
+        if at < self.hot and not self.blind:
             return {**group, "temperature": 0.0}
         return {**group, "thermostat_rate": 0.0} if "thermostat_rate" in group else group
 
@@ -86,6 +88,8 @@ class WarmStart:
             return "sampling"
         if at >= self.length:
             return "sampling, masses to be set once more"
+        if self.blind:
+            return "descent, thermostats held"
         return "descent at temperature 0" if at < self.hot else "heated, thermostats held"
 
     def turns(self, steps: int) -> bool:
@@ -104,7 +108,9 @@ class WarmStart:
         if self.turned == sampler.steps or not self.turns(sampler.steps):
             return
         self.turned = sampler.steps
-        if at in (0, self.still):
+        if at == 0:
+            self.blind = gradients is None
+        if at == 0 or (at == self.still and not self.blind):
             self._begin(sampler, at)
         elif at == self.hot:
             self._heat(sampler)
@@ -115,7 +121,7 @@ class WarmStart:
             self._multiply(sampler, self._stiffness(sampler, gradients) / limit)
         if at in self.ends:
             self._release(sampler)
-        masses = [sampler.state[p]["mass"] for p in _moved(sampler)]
+        masses = [sampler.state[p]["mass"] for p in _moved(sampler) if p.numel()]
         least, most = (
             f([pick(m).item() for m in masses]) for f, pick in ((min, Tensor.amin), (max, Tensor.amax))
         )
@@ -152,11 +158,17 @@ class WarmStart:
             if self.adapts:
                 for p in group["params"]:
                     if p.requires_grad:
-                        sampler.state[p]["mass"].fill_(sampler.lightest * group.get("mass", 1.0))
+                        sampler.state[p]["mass"].fill_(self._floor(sampler, group))
         if at:
             sampler.rest(heat=False)
 
+    def _floor(self, sampler: "Sampler", group: "Group") -> float:
+        return (UNSEEN if self.blind else sampler.lightest) * float(group.get("mass", 1.0))
+
     def _heat(self, sampler: "Sampler") -> None:
+        if self.blind:
+            self._forget(sampler)
+            return
         for group, p, variance, _ in self._sums(sampler):
             if self.adapts:
                 state = sampler.state[p]
@@ -171,10 +183,12 @@ class WarmStart:
         least, base = {}, {}
         for group, p, variance, square in self._sums(sampler):
             sampler.weigh(p, group, square)
-            floor = torch.full_like(variance, sampler.lightest * group.get("mass", 1.0))
+            floor = torch.full_like(variance, self._floor(sampler, group))
             least[p] = torch.maximum(floor, _quiet(sampler, group, p, variance))
             square = torch.maximum(square, LEAST * square.mean())
             base[p] = sampler.unit(p, group) * square / (sampler.limits[2] * _temperature(group))
+        if not least:  # too short to have measured anything
+            return
         factor = 1.0 if gradients is not None else UNSEEN
         for _ in range(ROUNDS):
             for p, lightest in least.items():
@@ -185,7 +199,9 @@ class WarmStart:
             if excess <= 1:
                 break
             # what is too light is lifted by `base`, which may still be below `least` everywhere
-            behind = min((least[p] / (factor * base[p]).clamp_min(1e-30)).min().item() for p in least)
+            behind = min(
+                (least[p] / (factor * base[p]).clamp_min(1e-30)).min().item() for p in least if p.numel()
+            )
             factor *= min(excess, WORST) * max(behind, 1.0)
         sampler.rest(heat=True)
 
