@@ -32,7 +32,7 @@ COMPARED: dict[str, Compared] = {
     "Monte-Carlo VI": Compared("mc_vi", {"kl_weight": 0.1}),
     "ensemble patching": Compared("emp", {}),
     "density propagation": Compared("vdp", {"kl_weight": 0.1}),
-    "thermostat MCMC": Compared("atmc", {}, 1e-2),
+    "thermostat MCMC": Compared("atmc", {"temperature": 0.1}),
     "variance network": Compared("variance", {}),
 }
 #: those that do not suit a method are left out
