@@ -1,7 +1,6 @@
 """The loop of `bf.fit`: epochs, steps, validation. Where it stands is in `RunState`."""
 
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,6 +21,7 @@ from bayesify.engine.sampling_check import check_draws, too_short
 from bayesify.engine.setup import compile_decision, compile_model, make_fabric, takes_graphs
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState
+from bayesify.engine.warm_up import warm_up
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save
 from bayesify.model import BayesianModule
@@ -164,7 +164,9 @@ class Loop:
     def _step(self, group: list[Any]) -> None:
         """One optimiser step from the gradients of a group of batches."""
         total = None
-        self._warm_up(group[0])
+        begins = warm_up(self.model, self.state.optimizer, group[0], self.fabric)
+        if begins is not None:
+            self._note(f"step {self.state.step}: {begins}")
         for i, batch in enumerate(group):
             batch = to_device(batch, self.fabric.device)
             x, y = inputs_of(batch), target_of(batch)
@@ -187,27 +189,6 @@ class Loop:
         self.state.after_step()
         if self.progress.due():
             self._show()
-
-    def _warm_up(self, batch: Any) -> None:
-        """The turns of a sampler's warm start, which looks at the gradients of this batch."""
-        sampler: Any = self.state.optimizer
-        warm = getattr(sampler, "warm", None)
-        if warm is None or not warm.turns(sampler.steps):
-            return
-        batch = to_device(batch, self.fabric.device)
-
-        def gradients(parameters: Sequence[Tensor]) -> list[Tensor | None]:
-            with untouched(self.model):
-                with self.fabric.autocast():
-                    loss = self.model(inputs_of(batch), target=target_of(batch)).total
-                found = torch.autograd.grad(loss, parameters, allow_unused=True)
-            if self.fabric.world_size > 1:
-                return [g if g is None else self.fabric.all_reduce(g, reduce_op="mean") for g in found]
-            return list(found)
-
-        warm.turn(sampler, gradients)
-        if warm.enters(sampler.steps):
-            self._note(f"step {self.state.step}: {warm}")
 
     def _check(self, x: Any, y: Tensor) -> None:
         """The first batch of a compiled run through the model as it is, with all its checks; no trace is left."""
