@@ -1,5 +1,7 @@
 """Several chains at once are the chains one would run one by one, and their posterior is the exact one."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
 from bayesify.checks import NonFiniteError
+from bayesify.samplers import Sampler
+from bayesify.samplers.warm_start import WarmStart
 from bayesify.studies.diagnostics import function_values, rhat
 
 
@@ -92,6 +96,26 @@ def test_the_loss_is_that_of_the_model() -> None:
     torch.testing.assert_close(many.net.weight, alone.net.weight)
     torch.testing.assert_close(many.likelihood.std, alone.likelihood.std)
     assert many.likelihood.std.item() != 1.0
+
+
+def test_the_looks_of_the_warm_start_see_the_mean_over_chains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all chains share follows the mean of their losses, in the looks as in the steps."""
+    seen = []
+
+    def turn(warm: WarmStart, sampler: Sampler, gradients: Any = None) -> None:
+        if gradients is not None and not seen:
+            (shared,) = [p for group in sampler.param_groups[1:] for p in group["params"]]
+            seen.append(gradients([shared])[0])
+
+    monkeypatch.setattr(WarmStart, "turn", turn)
+    x, y = regression(16)
+    net = nn.Linear(2, 1, bias=False)
+    net.reset_parameters = lambda: None  # type: ignore[method-assign]
+    noise = bf.likelihood("normal", learn_std=True)
+    model = bf.bayesify(net, bf.ThermostatMCMC(burn_in=50, every=1), noise, num_data=16)
+    (expected,) = torch.autograd.grad(model.loss(x, y).total, [*model.likelihood.parameters()])
+    bf.sample_chains(model, DataLoader(TensorDataset(x, y), batch_size=16), num_chains=3, epochs=1)
+    torch.testing.assert_close(seen[0], expected)
 
 
 @pytest.mark.parametrize("options", [{"sampler": "sghmc", "noise": 0.0}, {"sampler": "sgld"}])

@@ -103,8 +103,9 @@ class _Chains:
         self.stacked = _starts(model.net, num_chains, seed)
         self.losses = torch.zeros(num_chains)
         random = {id(p) for name, p in self.stacked.items() if name in chain.slots}
-        shared = [p for p in model.likelihood.parameters() if p.requires_grad]
-        groups = groups_of([*self.stacked.values(), *shared], random)
+        # a noise level is one for all chains, and follows the mean of their losses
+        self.shared = [p for p in model.likelihood.parameters() if p.requires_grad]
+        groups = groups_of([*self.stacked.values(), *self.shared], random)
         # coordinates do not see each other, so one sampler serves all chains
         self.sampler = method.sampler_of(model, groups, lr, seed)
         self.watch = Watch(None, num_chains=num_chains)
@@ -118,9 +119,9 @@ class _Chains:
             self.check_finite()
         self.sampler.zero_grad()
         self.losses.sum().backward()
-        for p in self.model.likelihood.parameters():
+        for p in self.shared:
             if p.grad is not None:
-                p.grad /= self.num_chains  # one for all chains: it follows their mean
+                p.grad /= self.num_chains
         random = {name: self.stacked[name] for name in self.chain.slots}
         self.watch.before(self.steps + 1, self.sampler, random)
         self.sampler.step()
@@ -130,12 +131,15 @@ class _Chains:
     def _warm_up(self, batch: Any) -> None:
         """The turns of the sampler's warm start; one look at the curvature serves all chains."""
         warm = self.sampler.warm
-        if warm is not None and warm.turns(self.sampler.steps):
+        if warm is not None and warm.turns(self.sampler):
 
             def gradients(parameters: Sequence[Tensor]) -> Sequence[Tensor | None]:
                 with torch.random.fork_rng():
                     total = self._losses(batch).sum()
-                return torch.autograd.grad(total, parameters, allow_unused=True)
+                found = torch.autograd.grad(total, parameters, allow_unused=True)
+                ids = {id(p) for p in self.shared}
+                pairs = zip(parameters, found, strict=True)
+                return [g / self.num_chains if id(p) in ids and g is not None else g for p, g in pairs]
 
             warm.turn(self.sampler, gradients)
 

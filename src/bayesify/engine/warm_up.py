@@ -14,7 +14,7 @@ from bayesify.model import BayesianModule
 def warm_up(model: BayesianModule, sampler: Any, batch: Any, fabric: Any) -> str | None:
     """Take the turn of the warm start that is due before this step, on `batch`; returns what begins with it."""
     warm = getattr(sampler, "warm", None)
-    if warm is None or not warm.turns(sampler.steps):
+    if warm is None or not warm.turns(sampler):
         return None
     batch = to_device(batch, fabric.device)
 

@@ -203,7 +203,7 @@ class ThermostatMCMC(Method):
         settings = {**self.sampler_settings(lr, num_data), **options}
         # the loss is the mean over the members
         made = SAMPLERS[self.sampler](groups, lr=lr, num_data=members * num_data, seed=seed, **settings)
-        made.is_default = True
+        made.is_default, made.num_members = True, members
         return made
 
     def due(self, num_steps: int | None) -> Due | None:

@@ -47,6 +47,8 @@ class Sampler(Resumable, ABC):
     capturable: bool = False
     #: made by the method, and not by the user's own hand
     is_default: bool = False
+    #: networks that the loss is a mean over; `num_data` has this factor
+    num_members: int = 1
     #: the smallest mass of a warm start, as a share of the given one (1 of a sampler without)
     lightest: ClassVar[float] = 0.025
     #: by how much gradient noise may add to the variance after a warm start, or to the injected noise
@@ -179,6 +181,8 @@ class Sampler(Resumable, ABC):
                     f"{type(self).__name__} does not take sparse gradients: every weight moves, by its noise. Make "
                     f"the layer with sparse=False"
                 )
+            if self.warm is not None and group["temperature"] == 0:
+                self.warm.bound(self, group)
             for parameters in same_kind(moved):
                 bucket = self.bucket(parameters, group)
                 mine = None if given is None else [next(given) for _ in parameters]

@@ -72,7 +72,7 @@ class PSGLD(Sampler):
     def unit(self, p: Tensor, group: Group) -> Tensor | float:
         """h P; a step of SGLD while a warm start goes on: the gradients on the way down say nothing of those later."""
         if self.warming():
-            return SGD_RATE / self.num_data
+            return self.num_members * SGD_RATE / self.num_data
         seen = max(self.steps - group["first"], 1)
         return base_lr(group) / (
             group["eps"] + (self.state[p]["square"] / (1 - group["decay"] ** seen)).sqrt_()

@@ -1,26 +1,25 @@
 """From any start into the posterior: what a sampler does in the first three quarters of its burn-in."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from bayesify.samplers.bucket import same_kind
+from bayesify.samplers.curvature import WORST, Gradients, stiffness
 
 if TYPE_CHECKING:
     from bayesify.samplers.base import Group, Sampler
 
-#: the gradients of the mean loss on the present batch, at the weights as they are now
-Gradients = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
-
 SHORTEST = 12  # steps: below, there is nothing to measure
-ITERATIONS = 6  # of a look at the curvature, a gradient each
 ROUNDS = 4  # looks at the curvature until the masses are heavy enough
-WORST = 1e4  # a look does not make masses heavier than that at once
 UNSEEN = 3.0  # by how much masses are heavier where nobody could look at the curvature
 LEAST = 0.01  # of the mean square gradient of a tensor, for its coordinates that hardly have one
+PULL = 0.05  # the furthest that a gradient moves what only trains, in units of the parameter
+FAR = 0.3  # a noise level that is e^0.3 of what it was has another curvature, by e^0.6
+FEW = 100  # numbers of a parameter that is looked after in this way
+FACTS = ("length", "start", "count", "spent")  # numbers that a resumed chain needs
 SUMS = ("before", "change", "square_sum")  # G of the last step, Σ ½ (ΔG)², Σ G²
 
 
@@ -50,7 +49,7 @@ class WarmStart:
         self.start = self.count = 0  # the first step; how many differences were measured
         self.blind = False  # nobody gives gradients
         self.turned = -1  # the step whose turn was taken
-        self.looks = 0  # gradients that were spent
+        self.spent = 0  # looks beside those that are due at their time
         self.said = ""
         self.still, self.hot = length // 2, 3 * length // 4
         self.ends = (length, 3 * length // 2)
@@ -61,12 +60,14 @@ class WarmStart:
 
     def facts(self) -> dict[str, int]:
         """What a resumed chain needs to know of it."""
-        return {name: getattr(self, name) for name in ("length", "adapts", "start", "count", "blind")}
+        return {name: getattr(self, name) for name in (*FACTS, "adapts", "blind")}
 
     def take(self, facts: dict[str, int]) -> None:
         """Go on from there: the length of another run does not shift a beginning that was made."""
         self.__init__(facts["length"], bool(facts["adapts"]))  # type: ignore[misc]
-        self.start, self.count, self.blind = facts["start"], facts["count"], bool(facts["blind"])
+        self.blind = bool(facts["blind"])
+        for name in FACTS:
+            setattr(self, name, facts.get(name, 0))
 
     def settings(self, group: "Group", steps: int) -> "Group":
         """The settings of the step that follows `steps` earlier ones."""
@@ -92,10 +93,19 @@ class WarmStart:
             return "descent, thermostats held"
         return "descent at temperature 0" if at < self.hot else "heated, thermostats held"
 
-    def turns(self, steps: int) -> bool:
-        """Is there something to be done before the step that follows `steps` earlier ones?"""
-        at = steps - self.start
-        return at in self.looking or at == self.hot or at + 2 in self.ends
+    def turns(self, sampler: "Sampler") -> bool:
+        """Is there something to be done before the next step?"""
+        at = sampler.steps - self.start
+        return at in self.looking or at == self.hot or at + 2 in self.ends or self._behind(sampler)
+
+    def _behind(self, sampler: "Sampler") -> bool:
+        """Is the last look one at another curvature, because a noise level has moved on since?"""
+        if sampler.steps - self.start >= self.ends[1] or self.spent >= self.length // 8:
+            return False
+        ways = [
+            p.detach() - sampler.state[p]["looked"] for p in _trained(sampler) if "looked" in sampler.state[p]
+        ]
+        return any(bool((way.abs() > FAR).any()) for way in ways)
 
     def enters(self, steps: int) -> bool:
         """Does another phase begin with that step?"""
@@ -105,9 +115,11 @@ class WarmStart:
     def turn(self, sampler: "Sampler", gradients: Gradients | None = None) -> None:
         """What is to be done before the next step; once, with `gradients` where the caller can give them."""
         at = sampler.steps - self.start
-        if self.turned == sampler.steps or not self.turns(sampler.steps):
+        if self.turned == sampler.steps or not self.turns(sampler):
             return
-        self.turned = sampler.steps
+        self.turned, looking = sampler.steps, at in self.looking
+        if not looking and self._behind(sampler):
+            looking, self.spent = True, self.spent + 1
         if at == 0:
             self.blind = gradients is None
         if at == 0 or (at == self.still and not self.blind):
@@ -116,9 +128,9 @@ class WarmStart:
             self._heat(sampler)
         elif at + 2 in self.ends:
             self._weigh(sampler, gradients)
-        if at in self.looking and self.adapts and gradients is not None:
+        if looking and self.adapts and gradients is not None:
             limit = sampler.limits[0 if at < self.still else 1 if at < self.length - 2 else 2]
-            self._multiply(sampler, self._stiffness(sampler, gradients) / limit)
+            self._raise(sampler, gradients, limit)
         if at in self.ends:
             self._release(sampler)
         masses = [sampler.state[p]["mass"] for p in _moved(sampler) if p.numel()]
@@ -129,6 +141,14 @@ class WarmStart:
 
     def __str__(self) -> str:
         return self.said
+
+    def bound(self, sampler: "Sampler", group: "Group") -> None:
+        """What only trains is moved by the gradient of one step no further than `PULL`. The gradient of a noise level
+        grows as the squares of the errors: from a start far too low a step would carry it out of sight."""
+        for p in group["params"]:
+            if p.grad is not None and "mass" in sampler.state.get(p, {}):
+                most = PULL * sampler.state[p]["mass"] / (sampler.unit(p, group) * sampler.factor())
+                p.grad.clamp_(-most, most)
 
     @torch.no_grad()
     def observe(self, sampler: "Sampler") -> None:
@@ -187,6 +207,8 @@ class WarmStart:
             least[p] = torch.maximum(floor, _quiet(sampler, group, p, variance))
             square = torch.maximum(square, LEAST * square.mean())
             base[p] = sampler.unit(p, group) * square / (sampler.limits[2] * _temperature(group))
+            if group["temperature"] == 0:  # its gradients are those of its way, which ends
+                base[p] = least[p]
         if not least:  # too short to have measured anything
             return
         factor = 1.0 if gradients is not None else UNSEEN
@@ -195,7 +217,7 @@ class WarmStart:
                 sampler.state[p]["mass"].copy_(torch.maximum(lightest, factor * base[p]))
             if gradients is None:
                 break
-            excess = self._stiffness(sampler, gradients) / sampler.limits[2]
+            excess = stiffness(sampler, _moved(sampler), gradients) / sampler.limits[2]
             if excess <= 1:
                 break
             # what is too light is lifted by `base`, which may still be below `least` everywhere
@@ -210,15 +232,20 @@ class WarmStart:
             sampler.release(p, group, variance)
         self._forget(sampler)
 
-    def _multiply(self, sampler: "Sampler", factor: float) -> None:
-        """Masses times `factor` where it is above 1, at the same temperature."""
-        factor = min(factor, WORST)
-        if factor > 1:
+    def _raise(self, sampler: "Sampler", gradients: Gradients, limit: float) -> None:
+        """All masses by one factor, at the same temperature, until pace · λ is within the limit."""
+        for _ in range(ROUNDS):
+            excess = stiffness(sampler, _moved(sampler), gradients) / limit
+            factor = max(min(excess, WORST), 1.0)
             for p in _moved(sampler):
                 state = sampler.state[p]
                 state["mass"].mul_(factor)
                 if "momentum" in state:
                     state["momentum"].mul_(math.sqrt(factor))
+            if excess <= WORST:
+                break
+        for p in _trained(sampler):
+            sampler.state[p]["looked"] = p.detach().clone()
 
     def _sums(self, sampler: "Sampler") -> list[tuple["Group", Tensor, Tensor, Tensor]]:
         """(group, parameter, V, mean G²) of every parameter that was measured."""
@@ -236,49 +263,17 @@ class WarmStart:
             for name in SUMS:
                 sampler.state[p].pop(name, None)
 
-    def _stiffness(self, sampler: "Sampler", gradients: Gradients) -> float:
-        """pace · λ at the present masses."""
-        moved = _moved(sampler)
-        groups = {p: group for group in sampler.param_groups for p in group["params"]}
-        roots = [(sampler.unit(p, groups[p]) / sampler.state[p]["mass"]).sqrt() for p in moved]
-        generator = torch.Generator().manual_seed((sampler.seed + 7919 * sampler.steps) % 2**63)
-        direction = [
-            torch.randn(p.shape, generator=generator).to(r) for p, r in zip(moved, roots, strict=True)
-        ]
-        before, old = self._differentiate(sampler, gradients, moved), [p.detach().clone() for p in moved]
-        size, value = math.sqrt(sum(p.numel() for p in moved)), 0.0
-        try:
-            for _ in range(ITERATIONS):
-                scale = size / max(_norm(direction), 1e-30)
-                shifted = [o + (scale * r * v).to(o) for o, r, v in zip(old, roots, direction, strict=True)]
-                for p, s in zip(moved, shifted, strict=True):
-                    p.copy_(s)
-                # what is left of the shift after rounding
-                taken = _norm([((s - o).to(r) / r) for s, o, r in zip(shifted, old, roots, strict=True)])
-                after = self._differentiate(sampler, gradients, moved)
-                direction = [r * (a - b) for r, a, b in zip(roots, after, before, strict=True)]
-                value = _norm(direction) / max(taken, 1e-30)
-                if not math.isfinite(value):
-                    return WORST * sampler.limits[0]
-        finally:
-            for p, o in zip(moved, old, strict=True):
-                p.copy_(o)
-        return value
-
-    def _differentiate(self, sampler: "Sampler", gradients: Gradients, moved: list[Tensor]) -> list[Tensor]:
-        self.looks += 1
-        with torch.enable_grad():
-            found = gradients(moved)
-        pairs = zip(moved, found, strict=True)
-        kinds = [torch.promote_types(p.dtype, torch.float32) for p in moved]
-        given = [torch.zeros_like(p) if g is None else g.detach() for p, g in pairs]
-        return [g.to(kind) * sampler.num_data for g, kind in zip(given, kinds, strict=True)]
-
 
 def _moved(sampler: "Sampler") -> list[Tensor]:
     return [
         p for group in sampler.param_groups for p in group["params"] if "mass" in sampler.state.get(p, {})
     ]
+
+
+def _trained(sampler: "Sampler") -> list[Tensor]:
+    """The small ones of those that have no temperature: noise levels and their like."""
+    cold = {id(p) for group in sampler.param_groups if group["temperature"] == 0 for p in group["params"]}
+    return [p for p in _moved(sampler) if id(p) in cold and p.numel() < FEW]
 
 
 def _quiet(sampler: "Sampler", group: "Group", p: Tensor, variance: Tensor) -> Tensor:
@@ -288,7 +283,3 @@ def _quiet(sampler: "Sampler", group: "Group", p: Tensor, variance: Tensor) -> T
 
 def _temperature(group: "Group") -> float:
     return float(group["temperature"]) or 1.0  # of a group that only trains
-
-
-def _norm(tensors: Sequence[Any]) -> float:
-    return math.sqrt(sum(t.double().square().sum().item() for t in tensors))

@@ -1,0 +1,58 @@
+"""A look at the curvature: how stiff the posterior is in units of a sampler's masses."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from bayesify.samplers.base import Sampler
+
+#: the gradients of the mean loss on the present batch, at the weights as they are now
+Gradients = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
+
+ITERATIONS = 6  # of a look, a gradient each
+WORST = 1e4  # masses are not made heavier than that by one look
+
+
+def stiffness(sampler: "Sampler", moved: list[Tensor], gradients: Gradients) -> float:
+    """pace · λ at the present masses, λ the largest curvature in their units: power iteration with differences of
+    gradients over one thermal step. `moved` are the same after it."""
+    groups = {p: group for group in sampler.param_groups for p in group["params"]}
+    roots = [(sampler.unit(p, groups[p]) / sampler.state[p]["mass"]).sqrt() for p in moved]
+    generator = torch.Generator().manual_seed((sampler.seed + 7919 * sampler.steps) % 2**63)
+    direction = [torch.randn(p.shape, generator=generator).to(r) for p, r in zip(moved, roots, strict=True)]
+    before, old = _differentiate(sampler, gradients, moved), [p.detach().clone() for p in moved]
+    size, value = math.sqrt(sum(p.numel() for p in moved)), 0.0
+    try:
+        for _ in range(ITERATIONS):
+            scale = size / max(_norm(direction), 1e-30)
+            shifted = [o + (scale * r * v).to(o) for o, r, v in zip(old, roots, direction, strict=True)]
+            for p, s in zip(moved, shifted, strict=True):
+                p.copy_(s)
+            # what is left of the shift after rounding
+            taken = _norm([((s - o).to(r) / r) for s, o, r in zip(shifted, old, roots, strict=True)])
+            after = _differentiate(sampler, gradients, moved)
+            direction = [r * (a - b) for r, a, b in zip(roots, after, before, strict=True)]
+            value = _norm(direction) / max(taken, 1e-30)
+            if not math.isfinite(value):
+                return WORST * sampler.limits[0]
+    finally:
+        for p, o in zip(moved, old, strict=True):
+            p.copy_(o)
+    return value
+
+
+def _differentiate(sampler: "Sampler", gradients: Gradients, moved: list[Tensor]) -> list[Tensor]:
+    with torch.enable_grad():
+        found = gradients(moved)
+    pairs = zip(moved, found, strict=True)
+    kinds = [torch.promote_types(p.dtype, torch.float32) for p in moved]
+    given = [torch.zeros_like(p) if g is None else g.detach() for p, g in pairs]
+    return [g.to(kind) * sampler.num_data for g, kind in zip(given, kinds, strict=True)]
+
+
+def _norm(tensors: Sequence[Tensor]) -> float:
+    return math.sqrt(sum(t.double().square().sum().item() for t in tensors))
