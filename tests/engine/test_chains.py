@@ -145,7 +145,36 @@ def test_what_cannot_be() -> None:
         bf.sample_chains(make(), loader, num_chains=2, epochs=1, schedule="cos")
     with pytest.raises(ValueError, match="the loader is empty"):
         bf.sample_chains(make(), [], num_chains=2, epochs=1)
+    with pytest.raises(ValueError, match="loader=generator is an iterator, which has no second epoch"):
+        bf.sample_chains(make(), (batch for batch in loader), num_chains=2, epochs=2)
     with pytest.warns(UserWarning, match="batch norm"):
         model = bf.bayesify(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), bf.ThermostatMCMC())
     with pytest.raises(TypeError, match="cannot have batch norm"):
         bf.sample_chains(model, loader, num_chains=2, epochs=1)
+
+
+class Last(nn.Module):
+    """A head on the last output of a recurrent layer, or on the mean of embeddings."""
+
+    def __init__(self, first: nn.Module) -> None:
+        super().__init__()
+        self.first, self.head = first, nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output = self.first(x)
+        return self.head(output.mean(1) if isinstance(output, torch.Tensor) else output[0][:, -1])
+
+
+def test_networks_that_do_not_run_side_by_side() -> None:
+    words, y = torch.randint(9, (8, 5)), torch.zeros(8, 1)
+    layers = {
+        r"side by side: torch.vmap says '.*lstm.*Use bf.fit,": (
+            nn.LSTM(2, 4, batch_first=True),
+            torch.randn(8, 5, 2),
+        ),
+        "sparse gradients: make the layer with sparse=False": (nn.Embedding(9, 4, sparse=True), words),
+    }
+    for message, (layer, x) in layers.items():
+        model = bf.bayesify(Last(layer), bf.ThermostatMCMC(), "normal", num_data=8)
+        with pytest.raises(TypeError, match=message):
+            bf.sample_chains(model, [(x, y)], num_chains=2, epochs=40)

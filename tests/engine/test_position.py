@@ -58,6 +58,30 @@ def test_a_stream_whose_length_nobody_said_is_noted_where_it_matters() -> None:
     assert sum(ended in note for note in history.notes) == 1
 
 
+def test_a_chain_of_a_stream_whose_length_nobody_said() -> None:
+    """Its first draw would come after half of 1000 steps an epoch."""
+
+    def run(**options: Any) -> int:
+        method = bf.ThermostatMCMC(**options.pop("method", {}))
+        made = bf.bayesify(torch.nn.Linear(2, 2), method, num_data=64)
+        examples = [(torch.randn(2), 0) for _ in range(64)]
+
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self) -> Any:
+                return iter(examples)
+
+        bf.fit(made, torch.utils.data.DataLoader(Stream(), 16), epochs=2, progress=False, **options)
+        return len(made.posterior.store)  # type: ignore[union-attr, arg-type]
+
+    message = "the sample times of the chain count 1000 steps as an epoch, and perhaps no draw is kept; say how many"
+    with pytest.warns(bf.SamplingWarning, match=message):
+        assert run() == 0
+    with pytest.raises(bf.SamplingWarning, match=message):
+        run(on_bad_sampling="raise")
+    assert run(steps_per_epoch=4) == 4
+    assert run(method={"burn_in": 4, "every": 2}) == 2
+
+
 def test_steps_per_epoch_of_a_loader_with_a_length() -> None:
     assert quick(steps_per_epoch=13)[-1]["step"] == 26
     message = (

@@ -1,6 +1,6 @@
 """bf.sample_chains: several chains of a small network at once, in one process."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -53,6 +53,11 @@ def sample_chains(
     check_whole(epochs, "epochs", 1)
     lookup(ACTIONS, on_bad_sampling, "on_bad_sampling")
     method, *_ = _sampling(model)
+    if epochs > 1 and isinstance(loader, Iterator):
+        raise ValueError(
+            f"loader={type(loader).__name__} is an iterator, which has no second epoch: give a DataLoader, or a list "
+            f"of its batches"
+        )
     batches = [*loader]
     if not batches:
         raise ValueError("the loader is empty: nothing to sample from")
@@ -90,6 +95,8 @@ def _sampling(model: BayesianModule) -> tuple[ThermostatMCMC, Chain, StoredDraws
         raise TypeError(
             "chains side by side cannot have batch norm, whose statistics vmap does not batch: use bf.fit"
         )
+    if any(getattr(m, "sparse", False) for m in model.net.modules()):
+        raise TypeError("chains side by side cannot have sparse gradients: make the layer with sparse=False")
     return method, chain, chain.store
 
 
@@ -155,7 +162,15 @@ class _Chains:
             energy = self.chain.energy({name: weights[name] for name in self.chain.slots})
             return elbo(nll, energy, num_data, model.kl_weight).total
 
-        return vmap(loss, randomness="different")(dict(self.stacked))
+        try:
+            return vmap(loss, randomness="different")(dict(self.stacked))
+        except RuntimeError as error:
+            if not any(word in str(error) for word in ("vmap", "Batching rule")):
+                raise
+            raise TypeError(
+                f"the network does not run as several chains side by side: torch.vmap says {str(error)!r}. Use "
+                f"bf.fit, or bf.fit_members for several chains"
+            ) from error
 
     def keep(self) -> None:
         """The present weights as a draw of every chain."""

@@ -1,6 +1,7 @@
 """The loop of `bf.fit`: epochs, steps, validation. Where it stands is in `RunState`."""
 
 import time
+import warnings
 from contextlib import nullcontext
 from typing import Any
 
@@ -20,7 +21,7 @@ from bayesify.engine.randomness import seed_everything, untouched
 from bayesify.engine.sampling_check import check_draws, too_short
 from bayesify.engine.setup import compile_decision, compile_model, make_fabric, takes_graphs
 from bayesify.engine.signals import Signals
-from bayesify.engine.state import ASSUMED_STEPS, RunState
+from bayesify.engine.state import ASSUMED_STEPS, RunState, assumed
 from bayesify.engine.warm_up import warm_up
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save
@@ -51,11 +52,9 @@ class Loop:
         reason = self._place(steps)
         self.state = RunState(model, o, self.fabric, steps)
         self.state.history.notes.append(reason)
-        if steps is None and (o.schedule is not None or o.kl_warmup > 0):
-            self.state.history.notes.append(
-                f"train_loader has no length: schedule and warm-up count {ASSUMED_STEPS} steps as an epoch; "
-                f"say how many it has with steps_per_epoch="
-            )
+        self.assumed = assumed(model, o) if steps is None else None
+        if self.assumed is not None:
+            self.state.history.notes.append(str(self.assumed))
         made = self.state.optimizer
         self.optimizer = made if self.direct else self.fabric.setup_optimizers(made)
         self.finite = FiniteCheck(model, made, self.fabric)
@@ -85,6 +84,8 @@ class Loop:
     def run(self, signals: Signals) -> History:
         """From where the run stands to its last epoch, or until a signal or the patience ends it."""
         state = self.state
+        if isinstance(self.assumed, SamplingWarning):
+            warnings.warn(self.assumed, stacklevel=3)
         if self.folder.path is not None:
             state.read(self.folder.checkpoints, self.train, self.o.epochs)
         writer = self.folder.tensorboard(self.o.tensorboard)

@@ -24,6 +24,7 @@ from bayesify.engine.randomness import random_state, restore_random_state
 from bayesify.engine.schedules import changed_length, check_length, make_schedule
 from bayesify.model import BayesianModule
 from bayesify.objectives import KLWarmup, Loss
+from bayesify.posteriors import Chain
 from bayesify.samplers import SamplingWarning
 
 ASSUMED_STEPS = 1000  # in an epoch of a loader that does not know its length
@@ -201,6 +202,18 @@ class RunState:
             part = getattr(self, name)
             if part is not None and state[name] is not None:
                 part.load_state_dict(state[name])
+
+
+def assumed(model: BayesianModule, options: FitOptions) -> str | SamplingWarning | None:
+    """What to say where nobody knows how many steps an epoch has."""
+    said = f"train_loader has no length: {{}} count {ASSUMED_STEPS} steps as an epoch{{}}; say how many it has with "
+    parts = [part for part in model.posterior.modules() if isinstance(part, Chain)]
+    if any(part.plan(None) is None for part in parts):
+        text = said.format("the sample times of the chain", ", and perhaps no draw is kept")
+        return SamplingWarning(f"{text}steps_per_epoch=, or give the method burn_in= and every= in steps")
+    if options.schedule is None and options.kl_warmup == 0:
+        return None
+    return f"{said.format('schedule and warm-up', '')}steps_per_epoch="
 
 
 def _make_optimizer(model: BayesianModule, options: FitOptions) -> torch.optim.Optimizer:
