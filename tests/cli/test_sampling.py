@@ -39,3 +39,11 @@ def test_it_ends_a_run_that_wants_it_so_and_not_one_that_goes_on(tmp_path: Path)
     assert FOUND in text and "The run so far is in" in text
     succeed("train", "--resume", "--folder", folder, "--on-bad-sampling", "ignore")
     assert FOUND in read(folder, "summary.json")["sampling"]
+
+
+def test_a_run_of_two_epochs_says_that_it_is_too_short(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.warns(bf.SamplingWarning, match="may not be those of the posterior: the chain is too short"):
+        succeed("train", *ATMC, "--epochs", "2", "--folder", folder)
+    assert "too short" in read(folder, "summary.json")["sampling"]
+    assert "the chain is too short" in " ".join(succeed("show", folder).stdout.split())

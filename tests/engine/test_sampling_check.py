@@ -33,6 +33,13 @@ def make(start: float = FAR, **options: Any) -> bf.BayesianModule:
     return bf.bayesify(net, method, likelihood=bf.likelihood("normal", std=STD), num_data=NUM)
 
 
+def steady(**options: Any) -> bf.BayesianModule:
+    """All chains start in the posterior."""
+    model = make(start=1.0, **options)
+    model.net.reset_parameters = lambda: None  # type: ignore[assignment,method-assign]
+    return model
+
+
 def fit(model: bf.BayesianModule, epochs: int = 600, **options: Any) -> bf.History:
     loader = DataLoader(TensorDataset(*data()), batch_size=NUM)
     return bf.fit(model, loader, epochs=epochs, progress=False, seed=0, accelerator="cpu", **options)
@@ -103,9 +110,7 @@ def test_chains_side_by_side_are_checked_too() -> None:
     assert "the 3 chains do not agree" in model.posterior.findings["apart"]
     with pytest.raises(bf.SamplingWarning, match="of 6 weights"):
         bf.sample_chains(make(), [data()], num_chains=3, epochs=600, on_bad_sampling="raise")
-    right = make(start=1.0, every=10)
-    with torch.no_grad():
-        right.net.reset_parameters = lambda: None  # type: ignore[assignment,method-assign]
+    right = steady(every=10)
     bf.sample_chains(right, [data()], num_chains=3, epochs=600)
     assert right.posterior.findings == {}
 
@@ -120,6 +125,8 @@ def test_a_cold_or_cyclic_chain_is_not_asked_whether_it_is_stationary() -> None:
 def stored(series: Tensor) -> bf.BayesianModule:
     """A model whose chains are these: (chains, draws)."""
     model = make(start=1.0)
+    model.posterior.begin(num_steps=600)
+    model.posterior.steps = 600
     store = model.posterior.store
     for chain, draws in enumerate(series):
         for step, value in enumerate(draws):
@@ -141,7 +148,6 @@ def test_chains_that_do_not_agree_and_draws_that_drift() -> None:
         check_draws(stored(noise[:1] + torch.arange(40)), sampler, x)
     rows = [{"step": 10 * i, "loss": math.exp(-i)} for i in range(40)]
     drifting = stored(noise)
-    drifting.posterior.begin(num_steps=400)
     with pytest.warns(bf.SamplingWarning, match="the loss has not settled among the draws"):
         check_draws(drifting, sampler, x, [{"step": 300 + r["step"], "loss": r["loss"]} for r in rows])
     assert DRIFTED < 2
@@ -160,7 +166,9 @@ def test_a_sampler_that_nobody_told_the_length_of_its_run() -> None:
         model.optimizer(num_steps=None)
         model.optimizer(num_steps=100)
         make(burn_in=10, every=2).optimizer()
+    with pytest.warns(bf.SamplingWarning, match="too short") as said:
         fit(make(start=1.0), epochs=4, optimizer=lambda _: model.optimizer())
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
@@ -178,3 +186,34 @@ def test_own_loops_are_checked(by_hand: bool) -> None:
             if by_hand and step == 100:
                 model.collect()
     assert "stuck" in model.posterior.findings
+
+
+def test_a_run_that_is_too_short_to_be_judged_says_so_until_it_is_longer(tmp_path: Path) -> None:
+    """By its steps, by its draws, and in chains side by side; a longer run of the same folder forgets it."""
+    text = r"may not be those of the posterior: .* too short .* \({} steps after the burn-in, {} draws\)"
+    model, folder = make(start=1.0, burn_in=300, every=10), tmp_path / "run"
+    with pytest.warns(bf.SamplingWarning, match=text.format(90, 10)):
+        history = fit(model, epochs=400, folder=folder)
+    assert "too short to tell" in history.notes[-1] and "too short" in str(model.summary())
+    again = bf.load(folder / "model.safetensors", nn.Linear(2, 1, bias=False))
+    assert again.posterior.findings.keys() == {"short"}
+    with pytest.raises(bf.SamplingWarning, match=text.format(279, 7)):
+        fit(make(start=1.0, num_kept=7, burn_in=274), on_bad_sampling="raise")
+    longer = make(start=1.0, burn_in=300, every=10)
+    fit(longer, epochs=600, folder=folder)
+    assert longer.posterior.findings == {}
+    with pytest.warns(bf.SamplingWarning, match=text.format(95, 20)):
+        bf.sample_chains(steady(), [data()], num_chains=3, epochs=200)
+
+
+def test_shortened_steps_are_counted_over_a_resume(tmp_path: Path) -> None:
+    """160 of 400 steps are clipped in the first part of the run, none in the second."""
+
+    def run(epochs: int, clip_norm: float) -> bf.BayesianModule:
+        model = make(start=1.0, burn_in=100, every=5)
+        options = {"clip_norm": clip_norm, "folder": tmp_path / "run", "on_bad_sampling": "ignore"}
+        fit(model, epochs=epochs, **options)
+        return model
+
+    run(160, 1e-6)
+    assert "shortened the gradients of 160 steps" in run(400, 1e6).posterior.findings["clipped"]

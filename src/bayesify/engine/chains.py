@@ -81,7 +81,8 @@ def sample_chains(
                     chains.keep()
         chains.finish()
         if scheduler is None:
-            check_draws(model, chains.sampler, inputs_of(batches[0]))
+            past = chains.steps - chains.watch.first
+            check_draws(model, chains.sampler, inputs_of(batches[0]), past=past)
 
 
 def _sampling(model: BayesianModule) -> tuple[ThermostatMCMC, Chain, StoredDraws]:

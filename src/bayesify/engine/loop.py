@@ -18,7 +18,7 @@ from bayesify.engine.options import FitOptions
 from bayesify.engine.position import number_of_examples, number_of_steps, share_of_rank
 from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import seed_everything, untouched
-from bayesify.engine.sampling_check import check_draws, too_short
+from bayesify.engine.sampling_check import check_draws
 from bayesify.engine.setup import compile_decision, compile_model, make_fabric, takes_graphs
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState, assumed
@@ -59,7 +59,6 @@ class Loop:
         self.optimizer = made if self.direct else self.fabric.setup_optimizers(made)
         self.finite = FiniteCheck(model, made, self.fabric)
         self.inputs: Any = None  # of the last batch
-        self.clipped: Any = 0  # steps whose gradients clip_norm shortened
 
     def _place(self, steps: int | None) -> str:
         """The model on its devices and compiled, where that pays; returns the reason."""
@@ -127,10 +126,7 @@ class Loop:
         """At the end: has a chain settled, do several agree? What checks found in the run is a note of its history."""
         state = self.state
         if self.inputs is not None and state.schedule is None and self.fabric.is_global_zero:
-            check_draws(self.model, state.optimizer, self.inputs, state.history, int(self.clipped))
-            short = too_short(self.model, state.optimizer)
-            if short is not None:
-                self._note(short)
+            check_draws(self.model, state.optimizer, self.inputs, state.history, int(state.clipped))
         caution = self.model.posterior.caution()
         if isinstance(caution, SamplingWarning):
             state.history.notes.append(str(caution))
@@ -185,7 +181,7 @@ class Loop:
         self.finite.before_step(total)
         if self.o.clip_norm is not None:
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.o.clip_norm)
-            self.clipped = self.clipped + (norm > self.o.clip_norm)
+            self.state.clipped = self.state.clipped + (norm > self.o.clip_norm)
         self.optimizer.step()
         self.state.after_step()
         if self.progress.due():

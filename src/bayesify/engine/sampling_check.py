@@ -20,6 +20,7 @@ from bayesify.samplers.findings import SamplingWarning, chance
 ACTIONS = {"warn": "default", "raise": "error", "ignore": "ignore"}
 FEWEST = 20  # draws of a chain, or epochs, that are enough to judge by
 SHORTEST = 200  # steps after the burn-in; below, not even temperatures can be told
+AT_THE_END = ("short", "clipped", "apart", "drift")  # kinds that are found here
 CLIPPED = 0.3  # of all steps: more than the descent has
 APART = 1.2  # R-hat of several chains; 4 chains worth 20 independent draws each are above it once in 1,000
 DRIFTED = (
@@ -40,19 +41,28 @@ def acting(on_bad_sampling: str, first: bool = True) -> Iterator[None]:
 
 
 def check_draws(
-    model: BayesianModule, sampler: Any, x: Any, rows: Sequence[Mapping[str, Any]] = (), clipped: int = 0
+    model: BayesianModule,
+    sampler: Any,
+    x: Any,
+    rows: Sequence[Mapping[str, Any]] = (),
+    clipped: int = 0,
+    past: float | None = None,
 ) -> None:
-    """Do the chains agree in what they say of `x`, and has the loss settled? Says so and remembers it where not.
+    """Is the run long enough, do the chains agree in what they say of `x`, and has the loss settled? Says so and
+    remembers it where not; what an earlier and shorter run had found of this kind is forgotten.
 
     rows:    of the run's history, with the step at the end of every epoch and its mean loss
     clipped: steps whose gradients were shortened
+    past:    steps after the first kept draw; None: by the chain's own count
     """
     parts = list(model.posterior.posteriors) if isinstance(model.posterior, Members) else [model.posterior]
     chains = [part for part in parts if isinstance(part, Chain)]
     if not chains or len(chains) < len(parts) or not is_stationary(sampler):
         return
+    first = chains[0]
+    past = first.steps - first.start - first.watch.first if past is None else past
     found: dict[str, str] = {}
-    if clipped > CLIPPED * max(chains[0].steps - chains[0].start, 1):
+    if clipped > CLIPPED * max(first.steps - first.start, 1):
         found["clipped"] = (
             f"clip_norm shortened the gradients of {clipped} steps, which are then those of another posterior, a "
             f"wider one: leave it out, or give a larger one that only the descent meets"
@@ -60,25 +70,27 @@ def check_draws(
     if all(isinstance(part.store, StoredDraws) and len(part.store) >= FEWEST for part in chains):
         found |= _predictions(function_values(model, x))
     kept = [
-        b["loss"] for a, b in pairwise(rows) if a["step"] >= chains[0].watch.first
+        b["loss"] for a, b in pairwise(rows) if a["step"] >= first.watch.first
     ]  # epochs after the burn-in
     if len(kept) >= FEWEST:
         found |= _losses(torch.tensor([kept], dtype=torch.float64))
-    chains[0].report(found)
+    found = found or _length(first, past)
+    for kind in AT_THE_END:
+        first.findings.pop(kind, None)
+    first.report(found)
 
 
-def too_short(model: BayesianModule, sampler: Any) -> str | None:
-    """Why the chain cannot be judged, where it is that short."""
-    chain = model.posterior.posteriors[0] if isinstance(model.posterior, Members) else model.posterior
-    if not isinstance(chain, Chain) or not is_stationary(sampler):
-        return None
-    past = chain.steps - chain.watch.first
-    if past >= SHORTEST and (not isinstance(chain.store, StoredDraws) or len(chain.store) >= FEWEST):
-        return None
-    return (
-        f"the chain is too short to tell whether it samples the posterior ({max(past, 0)} steps after the burn-in, "
-        f"{len(chain.store)} draws): take at least {SHORTEST} steps and {FEWEST} draws; thousands of steps are usual"
-    )
+def _length(chain: Chain, past: float) -> dict[str, str]:
+    """past: steps after the first kept draw."""
+    store = chain.store
+    chains = len({key.chain for key in store.keys}) if isinstance(store, StoredDraws) else 1
+    draws = len(store) // max(chains, 1)
+    if past >= SHORTEST and (not isinstance(store, StoredDraws) or draws >= FEWEST):
+        return {}
+    return {
+        "short": f"the chain is too short to tell whether it samples the posterior ({max(past, 0):.0f} steps after "
+        f"the burn-in, {draws} draws): take at least {SHORTEST} steps and {FEWEST} draws; thousands of steps are usual"
+    }
 
 
 def _predictions(values: Tensor) -> dict[str, str]:

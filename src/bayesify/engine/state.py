@@ -61,6 +61,7 @@ class RunState:
         self.seen = 0  # examples of this epoch and rank
         self.best: float | None = None
         self.bad_epochs = 0
+        self.clipped: Any = 0  # steps whose gradients clip_norm shortened
         self.epoch_random = random_state()
         self.epoch_generator: Tensor | None = None
 
@@ -132,6 +133,7 @@ class RunState:
         parts = {name: getattr(self, name) for name in PARTS}
         state = {
             **{name: getattr(self, name) for name in (*PLACE, "num_steps")},
+            "clipped": int(self.clipped),
             "sums": self._of_all_ranks([s.cpu() for s in self.sums]),
             "history": [dict(row) for row in self.history],
             "model": self.model.state_dict(),
@@ -162,6 +164,7 @@ class RunState:
             sum_.copy_(value)
         for name in PLACE:
             setattr(self, name, state[name])
+        self.clipped = state.get("clipped", 0)
         self.history.extend(state["history"])
         jump = changed_length(self.schedule, state.get("num_steps"), self.num_steps)
         if jump is not None:

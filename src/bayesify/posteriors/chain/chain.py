@@ -27,6 +27,7 @@ from bayesify.weights import Call, Selection, Slot, call_with, find_slots
 #: is a draw due after so many steps of the run?
 Due = Callable[[int], bool]
 KEEPS = ("draws", "moments")
+UNSURE = {"short"}  # kinds of findings that say that nobody can tell
 
 
 class Chain(Posterior):
@@ -241,7 +242,8 @@ class Chain(Posterior):
 
 
 def _unlike(findings: Mapping[str, str]) -> str:
-    return f"the draws are not those of the posterior: {'; '.join(findings.values())}"
+    verb = "may not be" if findings.keys() <= UNSURE else "are not"
+    return f"the draws {verb} those of the posterior: {'; '.join(findings.values())}"
 
 
 def _moving(net: nn.Module) -> dict[str, list[Slot]]:
