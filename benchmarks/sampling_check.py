@@ -1,13 +1,15 @@
 """How often the check of a sampler is wrong: alarms for chains that are right, silence for chains that are not.
 
-    python benchmarks/sampling_check.py                # 1,200 chains of each kind, half a minute of one core
+    python benchmarks/sampling_check.py                # 1,200 chains of each kind, two minutes of one core
     python benchmarks/sampling_check.py --chains 10    # 120 of each kind
     python benchmarks/sampling_check.py --fits 100     # and runs of bf.fit as anyone would start them, 5 s each
 
 Conjugate linear regressions, of which the posterior is known. Right chains start in the posterior, with a mass that
 holds curvature and gradient noise; wrong ones start far from it at the sampler's default, so that thermostats wind up
 or gradient noise is too much. A chain is wrong where the mean square about the exact mean is off by more than a factor
-of four in some weight; all others count in neither column. The last rows are `bf.fit` with nothing set.
+of four in some weight; all others count in neither column. Slow chains start in the posterior too, but inputs are so
+correlated that they do not go round it: all are wrong. Twenty draws of right and of slow chains are compared, those of
+one chain and of four together. The last rows are `bf.fit` with nothing set.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
+from bayesify.engine.sampling_check import AWAY, FEWEST, compare, spread_out
 from bayesify.samplers import SAMPLERS
 from bayesify.samplers.check import Watch, has_thermostat, seen
 from bayesify.samplers.findings import findings
@@ -30,6 +33,7 @@ from timing import table
 WRONG = 4.0
 #: seed, weights, condition, std of the targets, batch
 TARGETS = [(1, 5, 1, 0.1, 200), (2, 5, 30, 0.2, 200), (3, 5, 10, 0.3, 50), (4, 5, 3, 0.05, 100)]
+SLOW = [(5, 5, 500, 0.1, 20), (6, 5, 1000, 0.2, 20), (7, 5, 3000, 0.05, 50), (8, 5, 10000, 0.1, 200)]
 BOLD = [(1, 4, 1, 0.1, 200), (1, 4, 1, 0.1, 100), (2, 4, 30, 0.2, 200), (4, 4, 3, 0.05, 20)]
 
 
@@ -71,8 +75,9 @@ class Target(NamedTuple):
 
 def verdicts(
     name: str, target: Target, chains: int, steps: int, right: bool, seed: int
-) -> tuple[Tensor, list[set[str]]]:
-    """Mean square over exact variance of every weight, (chains, weights), and the kinds of findings of every chain."""
+) -> tuple[Tensor, list[set[str]], Tensor]:
+    """Mean square over exact variance of every weight, (chains, weights), the kinds of findings of every chain, and
+    their draws, (chains, draws, weights)."""
     torch.manual_seed(seed)
     kind, n = SAMPLERS[name], len(target.x)
     h = kind.default_lr(n)
@@ -85,6 +90,7 @@ def verdicts(
     watch = Watch(lambda step: step > steps // 2, steps, chains)
     found: list[set[str]] = [set() for _ in range(chains)]
     squares, batches = torch.zeros(w.shape, dtype=torch.float64), target.batches()
+    kept: list[Tensor] = []
     for step in range(1, steps + 1):
         x, y = next(batches)
         w.grad = ((w.detach() @ x.T - y) @ x) / target.std**2 / len(y) + w.detach() / n
@@ -98,13 +104,30 @@ def verdicts(
         watch.after(step, sampler, {"w": w})
         if step > steps // 2:
             squares += (w.detach() - target.mean).square()
-    return squares / (steps - steps // 2) / target.covariance.diag(), found
+            if (steps - step) % (steps // 2 // FEWEST) == 0:
+                kept.append(w.detach().clone())
+    ratio = squares / (steps - steps // 2) / target.covariance.diag()
+    return ratio, found, torch.stack(kept[-FEWEST:], 1)
 
 
-def row(label: str, ratios: list[Tensor], found: list[set[str]], right: bool) -> list[str]:
+def compared(target: Target, draws: Tensor, together: int) -> list[set[str]]:
+    """The kinds of findings in the draws of so many chains at a time."""
+    away = spread_out(target.x)
+    assert away is not None
+    return [
+        set(compare(part @ target.x.T) or compare(part @ away.T, AWAY))
+        for part in draws.split(together)
+        if len(part) == together
+    ]
+
+
+def row(
+    label: str, ratios: list[Tensor], found: list[set[str]], right: bool, slow: bool = False
+) -> list[str]:
     """A row of the table: alarms among right chains, or silence among wrong ones."""
     ratio = torch.cat(ratios)
-    wrong = ((ratio > WRONG) | (ratio < 1 / WRONG)).any(1).tolist()
+    off = ((ratio > WRONG) | (ratio < 1 / WRONG)).any(1).tolist()
+    wrong = [slow] * len(found) if right or slow else off
     kinds = Counter(kind for each in found for kind in each)
     alarms = sum(map(bool, found)) if right else 0
     silent = 0 if right else sum(w and not each for w, each in zip(wrong, found, strict=True))
@@ -113,14 +136,32 @@ def row(label: str, ratios: list[Tensor], found: list[set[str]], right: bool) ->
     return [label, str(len(found)), worst, str(sum(wrong)), str(alarms), str(silent), counted]
 
 
-def chains_of(name: str, right: bool, chains: int, steps: int) -> list[str]:
-    """All targets of one sampler."""
+def far(name: str, chains: int, steps: int) -> list[str]:
+    """From far starts, by the sampler's default mass."""
     ratios, found = [], []
-    for number, settings in enumerate(TARGETS if right else BOLD):
-        ratio, kinds = verdicts(name, Target.make(*settings), chains, steps, right, number)
+    for number, settings in enumerate(BOLD):
+        ratio, kinds, _ = verdicts(name, Target.make(*settings), chains, steps, False, number)
         ratios.append(ratio)
         found += kinds
-    return row(f"{name}, {'right' if right else 'default, far start'}", ratios, found, right)
+    return row(f"{name}, default, far start", ratios, found, right=False)
+
+
+def inside(name: str, slow: bool, chains: int, steps: int) -> list[list[str]]:
+    """From starts in the posterior: a row for one chain, and one for four together."""
+    ratios: list[Tensor] = []
+    alone: list[set[str]] = []
+    four: list[set[str]] = []
+    for number, settings in enumerate(SLOW if slow else TARGETS):
+        target = Target.make(*settings)
+        ratio, kinds, draws = verdicts(name, target, chains, steps, True, number)
+        ratios.append(ratio)
+        alone += map(set.union, kinds, compared(target, draws, 1))
+        four += compared(target, draws, 4)
+    label = f"{name}, {'slow' if slow else 'right'}"
+    return [
+        row(label, ratios, alone, not slow, slow),
+        row(f"{label}, 4 chains", ratios, four, not slow, slow),
+    ]
 
 
 def fits(name: str, runs: int, epochs: int) -> list[str]:
@@ -149,15 +190,16 @@ def main() -> None:
     """A row for every sampler and kind of start."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--chains", type=int, default=100, help="of each of four targets")
-    parser.add_argument("--steps", type=int, default=3000, help="of a chain, half of them burn-in")
+    parser.add_argument("--steps", type=int, default=6000, help="of a chain, half of them burn-in")
     parser.add_argument("--fits", type=int, default=0, help="runs of bf.fit of each sampler")
     parser.add_argument("--samplers", nargs="+", default=["atmc", "sgnht", "sghmc"], choices=SAMPLERS)
     options = parser.parse_args()
     rows = []
     for name in options.samplers:
         if "mass" in SAMPLERS[name].settings(1e-3, 1):
-            rows.append(chains_of(name, True, options.chains, options.steps))
-        rows.append(chains_of(name, False, options.chains, options.steps))
+            rows += inside(name, False, options.chains, options.steps)
+            rows += inside(name, True, options.chains, options.steps)
+        rows.append(far(name, options.chains, options.steps))
         if options.fits:
             rows.append(fits(name, options.fits, options.steps))
     header = ["chains", "runs", "mean ratio", "wrong", "false alarms", "missed", "findings"]

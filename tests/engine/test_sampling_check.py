@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
-from bayesify.engine.sampling_check import APART, DRIFTED, check_draws
-from bayesify.evaluation.convergence import rhat
+from bayesify.engine.sampling_check import APART, AWAY, DRIFTED, check_draws, compare, predicted, spread_out
+from bayesify.evaluation.convergence import function_values, rhat, worth
 from bayesify.posteriors.chain.draw_store import DrawKey
 
 NUM, STD = 40, 0.05
@@ -144,7 +144,9 @@ def test_chains_that_do_not_agree_and_draws_that_drift() -> None:
     assert rhat(noise).item() < APART
     with pytest.warns(bf.SamplingWarning, match=r"the 4 chains do not agree .* 160 draws are worth some \d"):
         check_draws(stored(noise + 3 * torch.arange(4)[:, None]), sampler, x)
-    with pytest.warns(bf.SamplingWarning, match=r"predictions drift \(R-hat 2.\d\d"):
+    with pytest.warns(
+        bf.SamplingWarning, match="predictions change slowly .* 40 draws are worth some 1 indep"
+    ):
         check_draws(stored(noise[:1] + torch.arange(40)), sampler, x)
     rows = [{"step": 10 * i, "loss": math.exp(-i)} for i in range(40)]
     drifting = stored(noise)
@@ -217,3 +219,78 @@ def test_shortened_steps_are_counted_over_a_resume(tmp_path: Path) -> None:
 
     run(160, 1e-6)
     assert "shortened the gradients of 160 steps" in run(400, 1e6).posterior.findings["clipped"]
+
+
+def walks(chains: int, draws: int = 40) -> Tensor:
+    """Draws of two weights whose sum is well known and whose difference wanders: (chains, draws, 2)."""
+    generator = torch.Generator().manual_seed(0)
+    known, wandering = torch.randn(2, chains, draws, generator=generator)
+    slow = 2 * torch.randn(chains, 1, generator=generator) + wandering.cumsum(1)
+    return torch.stack([known / 2 + slow, known / 2 - slow], -1)
+
+
+@pytest.mark.parametrize(
+    ("chains", "words"),
+    [(1, "predictions{} change slowly"), (4, "4 chains do not agree in their predictions{}")],
+)
+def test_directions_that_correlated_inputs_leave_open_are_looked_at(chains: int, words: str) -> None:
+    """Two features that are equal in the data: the network's outputs there say nothing of the difference."""
+    x = data()[0][:, :1].expand(-1, 2) + 0.01 * data()[0]
+    model = make(start=1.0)
+    model.posterior.begin(num_steps=600)
+    model.posterior.steps = 600
+    for chain, draws in enumerate(walks(chains)):
+        for step, weights in enumerate(draws):
+            model.posterior.store.add(DrawKey(chain, step), {"weight": weights[None]})
+    assert compare(predicted(model, x)) == {}
+    with pytest.warns(bf.SamplingWarning, match=words.format(AWAY)):
+        check_draws(model, model.optimizer(num_steps=None), x)
+    check_draws(model, model.optimizer(num_steps=None), x[:1])  # one input: nothing to shuffle
+    assert model.posterior.findings == {}
+
+
+def test_inputs_are_spread_out_where_that_can_be_done() -> None:
+    x = data()[0]
+    away = spread_out(x)
+    assert away is not None and torch.allclose(away.mean(0), x.mean(0), atol=1e-6)
+    assert torch.allclose(away.std(0), 2 * x.std(0)) and not torch.equal(away, spread_out(x.flip(0)))
+    assert spread_out(x.long()) is spread_out([x]) is spread_out(x[:3]) is spread_out(x[:, 0]) is None
+
+
+def test_a_network_that_refuses_inputs_is_judged_by_the_others() -> None:
+    class Refuses(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            assert x.abs().max() <= most, "no such input"
+            return super().forward(x)
+
+    most = data()[0].abs().max()
+    method = bf.ThermostatMCMC(mass=0.1, warm_start=False, burn_in=300, every=10)
+    net = Refuses(2, 1, bias=False)
+    nn.init.ones_(net.weight)
+    model = bf.bayesify(net, method, likelihood=bf.likelihood("normal", std=STD), num_data=NUM)
+    fit(model)
+    assert model.posterior.findings == {}
+
+
+def test_classes_are_compared_by_their_probabilities() -> None:
+    """All logits of a chain are shifted together, which predicts the same."""
+    model = bf.bayesify(nn.Linear(2, 3), bf.ThermostatMCMC(), num_data=NUM)
+    noise = torch.randn(4, 30, 3, 2, generator=torch.Generator().manual_seed(0))
+    for chain, draws in enumerate(noise):
+        for step, weight in enumerate(draws):
+            here = {"weight": weight, "bias": torch.full((3,), 5.0 * chain)}
+            model.posterior.store.add(DrawKey(chain, step), here)
+    assert "apart" in compare(function_values(model, data()[0]))
+    assert compare(predicted(model, data()[0])) == {}
+
+
+def test_how_many_independent_draws_one_chain_is_worth() -> None:
+    """AR(1) chains of 200 draws with φ = 0.9 are worth 200 · 0.1 / 1.9 = 10.5; thinned to 50 there are some more."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(200, 400, generator=generator, dtype=torch.float64)
+    chain = [noise[0]]
+    for each in noise[1:]:
+        chain.append(0.9 * chain[-1] + math.sqrt(1 - 0.81) * each)
+    assert worth(torch.stack(chain)) == pytest.approx(200 * 0.1 / 1.9, rel=0.2)
+    assert worth(noise[:20]) == pytest.approx(20, rel=0.1)
+    assert math.isnan(worth(torch.ones(20, 3)))

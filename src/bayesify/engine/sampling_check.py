@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.evaluation.convergence import ess, function_values, rhat
+from bayesify.evaluation.convergence import ess, function_values, rhat, worth
 from bayesify.model import BayesianModule
 from bayesify.posteriors import Chain, Members
 from bayesify.posteriors.chain.stored_draws import StoredDraws
@@ -20,12 +20,15 @@ from bayesify.samplers.findings import SamplingWarning, chance
 ACTIONS = {"warn": "default", "raise": "error", "ignore": "ignore"}
 FEWEST = 20  # draws of a chain, or epochs, that are enough to judge by
 SHORTEST = 200  # steps after the burn-in; below, not even temperatures can be told
-AT_THE_END = ("short", "clipped", "apart", "drift")  # kinds that are found here
+AT_THE_END = ("short", "clipped", "apart", "slow", "drift")  # kinds that are found here
 CLIPPED = 0.3  # of all steps: more than the descent has
 APART = 1.2  # R-hat of several chains; 4 chains worth 20 independent draws each are above it once in 1,000
+SLOW = 4.0  # independent draws that one chain is worth; of chains worth 15, none in 1,000 is below
 DRIFTED = (
     1.75  # of the ranks in one chain; a chain worth 20 is above it once in 1,000, a steady drift is at 2.6
 )
+AWAY = " away from the training inputs"
+FEWEST_INPUTS, MOST_INPUTS = 4, 64  # that are shuffled
 
 
 @contextmanager
@@ -68,7 +71,7 @@ def check_draws(
             f"wider one: leave it out, or give a larger one that only the descent meets"
         )
     if all(isinstance(part.store, StoredDraws) and len(part.store) >= FEWEST for part in chains):
-        found |= _predictions(function_values(model, x))
+        found |= compare(predicted(model, x)) or _beyond(model, x)
     kept = [
         b["loss"] for a, b in pairwise(rows) if a["step"] >= first.watch.first
     ]  # epochs after the burn-in
@@ -93,27 +96,65 @@ def _length(chain: Chain, past: float) -> dict[str, str]:
     }
 
 
-def _predictions(values: Tensor) -> dict[str, str]:
-    """values: (chains, draws, outputs)."""
+def predicted(model: BayesianModule, x: Any) -> Tensor:
+    """What every stored draw predicts: (chains, draws, outputs). Of classes the probabilities: a shift of all logits
+    says nothing, and takes long to go round."""
+    likelihood = model.likelihood
+    if likelihood.task == "classification" or likelihood.takes_heads:
+        return function_values(model, x, lambda output: likelihood.summarize(output)[0])
+    return function_values(model, x)
+
+
+def spread_out(x: Any) -> Tensor | None:
+    """Inputs away from `x`: every feature shuffled over the examples, and twice as far from its mean. Directions of
+    the weights that correlated features leave open show there alone. None where `x` is not one tensor of floats."""
+    if not isinstance(x, Tensor) or not x.is_floating_point() or x.dim() < 2 or len(x) < FEWEST_INPUTS:
+        return None
+    x = x[:MOST_INPUTS]
+    order = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).argsort(0)
+    mean = x.mean(0)
+    return mean + 2 * (x.gather(0, order.to(x.device)) - mean)
+
+
+def compare(values: Tensor, where: str = "") -> dict[str, str]:
+    """Are the chains one, is one chain long enough? values: (chains, draws, outputs), `where` they are from."""
     count, draws = values.shape[:2]
     if draws < FEWEST:
         return {}
-    spread = _typical(rhat(values if count > 1 else _ranks(values)))
-    n, halves = draws // 2, 2 * count
-    beyond_chance = n * (spread**2 - 1) + 1 > chance(halves - 1, 4)
-    if not spread > (APART if count > 1 else DRIFTED) or not beyond_chance:
+    advice = f"predictions{where} would be others after a longer run. Lengthen burn-in and run"
+    if count == 1:
+        size = worth(values[0])
+        if not size < SLOW:
+            return {}
+        return {
+            "slow": f"predictions{where} change slowly from draw to draw: the {draws} draws are worth some "
+            f"{max(size, 1):.0f} independent ones, too few for the posterior, and {advice}, or run several chains "
+            f"(bf.sample_chains)"
+        }
+    spread = float(rhat(values, pooled=True))
+    beyond_chance = draws // 2 * (spread**2 - 1) + 1 > chance(2 * count - 1, 4)
+    if not spread > APART or not beyond_chance:
         return {}
-    who = f"the {count} chains do not agree in their predictions" if count > 1 else "predictions drift"
-    worth = max(1.0, _typical(ess(values)))
+    size = max(1.0, float(ess(values).nanmedian()))
     return {
-        "apart": f"{who} (R-hat {spread:.2f}, should be near 1): the {count * draws} draws are worth some {worth:.0f} "
-        f"independent ones, and predictions would be others after a longer run. Lengthen burn-in and run"
+        "apart": f"the {count} chains do not agree in their predictions{where} (R-hat {spread:.2f}, should be near "
+        f"1): the {count * draws} draws are worth some {size:.0f} independent ones, and {advice}"
     }
+
+
+def _beyond(model: BayesianModule, x: Any) -> dict[str, str]:
+    """The same away from the training inputs."""
+    try:
+        away = spread_out(x)
+        return {} if away is None else compare(predicted(model, away), AWAY)
+    except Exception:  # a network may refuse inputs that no data has
+        return {}
 
 
 def _losses(series: Tensor) -> dict[str, str]:
     """series: (1, epochs)."""
-    spread = _typical(rhat(_ranks(series)))
+    # of the ranks: a steady drift counts alike, whatever its shape
+    spread = float(rhat(series.argsort(1).argsort(1)))
     if not spread > DRIFTED:
         return {}
     halves = series[0].chunk(2)
@@ -121,13 +162,3 @@ def _losses(series: Tensor) -> dict[str, str]:
         "drift": f"the loss has not settled among the draws (its mean is {halves[0].mean():.4g} in their first half "
         f"and {halves[-1].mean():.4g} in the second): they are of the way to the posterior. Lengthen the burn-in"
     }
-
-
-def _ranks(series: Tensor) -> Tensor:
-    """The place of every draw among those of its chain: a steady drift counts alike, whatever its shape."""
-    return series.argsort(1).argsort(1).double()
-
-
-def _typical(values: Tensor) -> float:
-    """The median over outputs; those that are the same in all draws say nothing."""
-    return float(values.nanmedian())
