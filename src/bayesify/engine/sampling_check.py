@@ -23,7 +23,7 @@ SHORTEST = 200  # steps after the burn-in; below, not even temperatures can be t
 AT_THE_END = ("short", "clipped", "apart", "slow", "drift")  # kinds that are found here
 CLIPPED = 0.3  # of all steps: more than the descent has
 APART = 1.2  # R-hat of several chains; 4 chains worth 20 independent draws each are above it once in 1,000
-SLOW = 4.0  # independent draws that one chain is worth; of chains worth 15, none in 1,000 is below
+SLOW = 4.0  # independent draws that one chain is worth; 20 that are independent seem to be less once in 4,000
 DRIFTED = (
     1.75  # of the ranks in one chain; a chain worth 20 is above it once in 1,000, a steady drift is at 2.6
 )

@@ -70,8 +70,8 @@ def worth(draws: Tensor) -> float:
 
     v = Σ (Δx)² / Σ (x − mean)², over draws and quantities (von Neumann), is 2 of independent draws; in a chain with
     ρ_t = φ^t it is 2 (1 − φ), and τ = (1 + φ) / (1 − φ). Draws are thinned to some 50 first: closer ones share a
-    momentum. The steps are told from less than those sums over many lags that `ess` takes: of 20 independent draws one
-    chain in 10,000 seems to be worth less than 4.
+    momentum. Sums over many lags, as `ess` takes them, are too noisy for so few: 20 independent
+    draws of one quantity seem to be worth less than 4 once in 4,000 times.
     """
     series = draws[:: max(1, len(draws) // 50)].double().flatten(1)
     ratio = series.diff(dim=0).square().sum() / (series - series.mean(0)).square().sum()
