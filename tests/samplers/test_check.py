@@ -170,3 +170,21 @@ def test_every_chain_of_many_is_looked_at_by_itself() -> None:
     found, _ = run(make("atmc", w, mass=0.4), w, watch=watch)
     assert set(found) == {"stuck"} and "of 24 weights" in found["stuck"]
     assert int(found["stuck"].split(" of 24")[0].split()[-1]) <= 3
+
+
+@pytest.mark.parametrize("name", ["atmc", "sghmc", "sgld"])
+def test_weights_that_only_a_weak_prior_acts_on_are_named(name: str) -> None:
+    """τ = m h D / h² λ is 4,200 steps of the momentum samplers at λ = 0.01, and 1 / h λ = 10,000 of SGLD. Gradient
+    noise or a strong curvature of its own makes no weight slow."""
+    w = start()
+    sampler = make(name, w, mass=0.4, lr=0.01)
+    watch = Watch(EvenTimes(400, 400, 10).due, 800)
+    found: dict[str, str] = {}
+    curvature = CURVATURE * torch.tensor([1.0, 1.0, 4e-4])
+    for _ in range(800):
+        w.grad = curvature * w.detach()
+        w.grad[:, 1] += torch.randn(8)
+        watch.before(sampler.steps + 1, sampler, {"w": w})
+        sampler.step()
+        found |= watch.after(sampler.steps, sampler, {"w": w})
+    assert "8 of 24 weights (w 8) hardly move" in found["slow"]

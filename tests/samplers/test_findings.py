@@ -42,3 +42,7 @@ def test_words() -> None:
     noisy = RIGHT._replace(noisy=500, noise=1.5)
     assert "is 1.5 times D in 500 of 1,000 weights (w 500)" in findings([noisy], True)["noisy"]
     assert "some 150% too large" in findings([noisy], False)["noisy"]
+    slow = findings([RIGHT._replace(slow=70, round=2e4)], True)["slow"]
+    assert slow.startswith("70 of 1,000 weights (w 70) hardly move: they need 20,000 steps to forget")
+    assert slow.endswith("Keep draws of 100,000 steps")
+    assert findings([RIGHT._replace(slow=9, round=2e4)], True) == {}

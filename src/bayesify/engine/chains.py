@@ -12,6 +12,7 @@ from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, check_whole
 from bayesify.engine.sampling_check import ACTIONS, acting, check_draws
 from bayesify.engine.schedules import make_schedule
+from bayesify.engine.warm_up import entrances
 from bayesify.methods import ThermostatMCMC
 from bayesify.methods.thermostat_mcmc import groups_of
 from bayesify.model import BayesianModule
@@ -149,7 +150,10 @@ class _Chains:
                 pairs = zip(parameters, found, strict=True)
                 return [g / self.num_chains if id(p) in ids and g is not None else g for p, g in pairs]
 
-            warm.turn(self.sampler, gradients)
+            found = entrances(self.model, warm.length, batch)
+            named = self.model.net.named_parameters()
+            inputs = {self.stacked[name]: found[p] + 1 for name, p in named if p in found and p.requires_grad}
+            warm.turn(self.sampler, gradients, inputs)
 
     def _losses(self, batch: Any) -> Tensor:
         """Of every chain: (chains,)."""

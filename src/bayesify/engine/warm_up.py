@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.engine.randomness import untouched
 from bayesify.model import BayesianModule
+from bayesify.weights import as_arguments
+from bayesify.weights.observing.origins import execution_order
 
 
 def warm_up(model: BayesianModule, sampler: Any, batch: Any, fabric: Any) -> str | None:
@@ -27,5 +29,23 @@ def warm_up(model: BayesianModule, sampler: Any, batch: Any, fabric: Any) -> str
             return [g if g is None else fabric.all_reduce(g, reduce_op="mean") for g in found]
         return list(found)
 
-    warm.turn(sampler, gradients)
+    with fabric.autocast():
+        inputs = entrances(model, warm.length * fabric.world_size, batch)
+    warm.turn(sampler, gradients, inputs)
     return str(warm) if warm.enters(sampler.steps) else None
+
+
+def entrances(model: BayesianModule, length: int, batch: Any) -> dict[Tensor, int]:
+    """The weights that are multiplied by the data themselves, with the dimension that the inputs are in. None where
+    a warm start of this length may not see every example."""
+    args, kwargs = as_arguments(inputs_of(batch))
+    assert model.num_data is not None
+    if length * len(target_of(batch)) < 4 * model.num_data:
+        return {}
+    found: dict[Tensor, int] = {}
+    for net in model.posterior.nets(model.net):
+        for name in execution_order(net, args, kwargs)[0]:
+            layer = net.get_submodule(name)
+            if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)):
+                found[layer.weight] = 0 if isinstance(layer, nn.Embedding) else 1
+    return found

@@ -32,8 +32,9 @@ class Sampler(Resumable, ABC):
     that it finds there. `check` holds their ranges, the docstring of the class says what they mean.
 
     Members, in this order: `states`, `settings`, `default_lr`, `preconditioner`, `check`, `fill`, `update`, and of a
-    warm start `lightest`, `limits`, `unit`, `quiet`, `rest`, `weigh`, `release`. All but `update` may be left out.
-    With a warm start the states that `update` gets hold a "mass", by which the step of a coordinate is to be divided.
+    warm start `lightest`, `limits`, `unit`, `quiet`, `friction`, `rest`, `weigh`, `release`. All but `update` may be
+    left out. With a warm start the states that `update` gets hold a "mass", by which the step of a coordinate is to be
+    divided.
 
     lr:          step size h
     num_data:    examples that the mean loss is a mean of
@@ -125,6 +126,11 @@ class Sampler(Resumable, ABC):
     def quiet(self, group: Group) -> float:
         """How large unit(…) · Var G / mass T may be: here 0.1, where draws are 5 % too wide by it."""
         return 2 * self.share
+
+    def friction(self, group: Group) -> float:
+        """The share of the momentum that a step takes; a coordinate of curvature λ forgets where it was in
+        mass · friction / (unit(…) λ) steps."""
+        return 1.0
 
     def rest(self, heat: bool) -> None:
         """Forget the way here."""

@@ -11,13 +11,20 @@ import torch
 from torch import Tensor
 
 from bayesify.samplers.base import Group, Sampler
-from bayesify.samplers.findings import NOISY, STUCK, Seen, findings
+from bayesify.samplers.curvature import OwnCurvature
+from bayesify.samplers.findings import NOISY, ROUNDS, STUCK, Seen, findings
 from bayesify.samplers.kinetic import kinetic
 
 WINDOW = 200  # steps that a temperature is a mean of, at least
 LONGEST = 10**7  # steps among which a first draw is looked for
 FEWEST = 20  # steps below which nothing is said
-ACCUMULATORS = ("check_gradient", "check_noise", "check_kinetic")  # states of a parameter in a window
+OWN = OwnCurvature("check_")
+ACCUMULATORS = (
+    "check_gradient",
+    "check_noise",
+    "check_kinetic",
+    *OWN.names,
+)  # states of a parameter in a window
 
 
 class Watch:
@@ -37,6 +44,9 @@ class Watch:
         self.num_chains = num_chains
         self.windows: list[range] = []  # of steps, counted from 1
         self.first = inf if due is None else next(filter(due, range(1, (num_steps or LONGEST) + 1)), inf)
+        self.kept: float = inf  # steps that draws are kept of, where there are more than one
+        if num_steps is not None and num_steps > self.first:
+            self.kept = num_steps - self.first
         if isinstance(first := self.first, int):
             self.add(first, max(first // 5, min(WINDOW, first // 2)))
             if num_steps is not None:
@@ -63,7 +73,7 @@ class Watch:
         rows: list[Seen] = []
         for name, p, group in sampled(sampler, parameters):
             if "check_noise" in sampler.state[p]:
-                rows += seen(sampler, name, p, group, len(window), self.num_chains)
+                rows += seen(sampler, name, p, group, len(window), self.num_chains, self.kept)
             for accumulator in ACCUMULATORS:
                 sampler.state[p].pop(accumulator, None)
         return findings(rows, has_thermostat(sampler), is_stationary(sampler) and len(window) >= WINDOW)
@@ -85,8 +95,11 @@ def look(sampler: Sampler, p: Tensor, group: Group, first: bool) -> None:
     gradient = p.grad.detach().to(torch.promote_types(p.dtype, torch.float32)) * sampler.factor()
     if first:
         state["check_noise"], state["check_kinetic"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
+        OWN.add(state, p, None)
     elif "check_gradient" in state:  # not where a run of another length was resumed inside of the window
-        state["check_noise"] += (gradient - state["check_gradient"]).square_()
+        change = gradient - state["check_gradient"]
+        OWN.add(state, p, change)
+        state["check_noise"] += change.square_()
     else:
         return
     state["check_gradient"] = gradient
@@ -117,16 +130,32 @@ def is_stationary(sampler: Sampler) -> bool:
 
 
 def seen(
-    sampler: Sampler, name: str, p: Tensor, group: Group, steps: int, num_chains: int = 1
+    sampler: Sampler,
+    name: str,
+    p: Tensor,
+    group: Group,
+    steps: int,
+    num_chains: int = 1,
+    kept: float = inf,
 ) -> Iterator[Seen]:
-    """A row for every chain, from what `steps` looks added up."""
+    """A row for every chain, from what `steps` looks added up; draws are kept of `kept` steps."""
     state, h, temperature = sampler.state[p], float(group["lr"]), group["temperature"]
     parts = (num_chains, p.numel() // num_chains)
     share = noise_share(sampler, p, group, state["check_noise"] / (2 * (steps - 1)))
     thermostat = has_thermostat(sampler)
     momentum = "momentum" in state and bool(group.get("noise"))
+    curvature, alone = OWN.found(state, state["check_noise"])
+    rate = (
+        sampler.unit(p, group)
+        * curvature
+        / (sampler.friction(group) * state.get("mass", group.get("mass", 1.0)))
+    )
+    slow = (alone & (rate * kept < ROUNDS)).reshape(parts)
     for chain in range(num_chains):
         row = Seen(name, parts[1])
+        if slow[chain].any():
+            slowest = float(rate.reshape(parts)[chain][slow[chain]].min())
+            row = row._replace(slow=int(slow[chain].sum()), round=1 / slowest)
         if share is not None and (thermostat or not momentum):
             mine = share.reshape(parts)[chain]
             over = mine > NOISY

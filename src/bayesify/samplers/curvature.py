@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 #: the gradients of the mean loss on the present batch, at the weights as they are now
 Gradients = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
 
+OWN = 0.99  # of the mean square change of a gradient, explained by the way of its own coordinate
 ITERATIONS = 6  # of a look, a gradient each
 WORST = 1e4  # masses are not made heavier than that by one look
 
@@ -43,6 +44,35 @@ def stiffness(sampler: "Sampler", moved: list[Tensor], gradients: Gradients) -> 
         for p, o in zip(moved, old, strict=True):
             p.copy_(o)
     return value
+
+
+class OwnCurvature:
+    """λ in ΔG = λ Δθ, coordinate by coordinate, of those that it says all of: neither data nor other weights act on
+    them. What is added up lies in the state of the parameter, as `names`.
+
+    prefix: of the names
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self.names = tuple(prefix + name for name in ("place", "cross", "way"))  # θ before, Σ ΔG Δθ, Σ (Δθ)²
+
+    def add(self, state: dict[str, Tensor], p: Tensor, change: Tensor | None) -> None:
+        """change: ΔG since the last time; None: there was none."""
+        place, cross, way = self.names
+        now = p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True)
+        if change is None:
+            state[cross], state[way] = torch.zeros_like(now), torch.zeros_like(now)
+        else:
+            moved = now - state[place]
+            state[cross].addcmul_(change, moved)
+            state[way].addcmul_(moved, moved)
+        state[place] = now
+
+    def found(self, state: dict[str, Tensor], changes: Tensor) -> tuple[Tensor, Tensor]:
+        """λ, and where it says all. changes: Σ (ΔG)²."""
+        _, cross, way = self.names
+        curvature = state[cross] / state[way].clamp_min(1e-30)
+        return curvature, (curvature * state[cross] > OWN * changes) & (curvature > 0)
 
 
 def _differentiate(sampler: "Sampler", gradients: Gradients, moved: list[Tensor]) -> list[Tensor]:

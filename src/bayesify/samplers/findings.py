@@ -6,6 +6,9 @@
     hot      kinetic temperature above 1.5, of some parameter
     noisy    gradient noise is more than 0.5 of D where there is a thermostat, or adds more than 0.5 to the variance
              where there is neither it nor a momentum, whose temperature says more, in 10 % of the weights
+    slow     1 % of the weights forget where they were fewer than 5 times while draws are kept, so that their variance
+             is below 0.7 of what it should be; told of those on which nothing acts but a curvature of their own, as a
+             prior's where the data say nothing
 
 A temperature must also be beyond what chance does to a mean of so many looks. Chains that are cold on purpose, or
 whose step has cycles, are not stationary: of them the thermostats are looked at alone.
@@ -21,6 +24,7 @@ NOISY, NOISY_SHARE = (
     0.5,
     0.1,
 )  # at half of D correlated noise makes variances some 15 % too small, at 1.7 D 50 %
+ROUNDS, SLOW_SHARE = 5.0, 0.01
 SIGMAS = 4.0
 
 
@@ -40,12 +44,14 @@ class Seen(NamedTuple):
     independent: float = 0.0  # how many independent values that is a mean of
     noisy: int = 0  # weights with too much gradient noise
     noise: float = 0.0  # its mean there, as a share of D or an excess of variance
+    slow: int = 0  # weights that the run is too short for, though only the prior acts on them
+    round: float = 0.0  # steps in which the slowest of them forgets where it was
 
 
 def findings(rows: Sequence[Seen], thermostat: bool, stationary: bool = True) -> dict[str, str]:
     """What is wrong, in words by their kind; nothing where nothing is."""
     total = sum(row.numel for row in rows)
-    stuck, noisy = ([row for row in rows if getattr(row, kind)] for kind in ("stuck", "noisy"))
+    stuck, noisy, slow = ([row for row in rows if getattr(row, kind)] for kind in ("stuck", "noisy", "slow"))
     found: dict[str, str] = {}
     if sum(row.stuck for row in stuck) >= max(1, STUCK_SHARE * total):
         found["stuck"] = (
@@ -71,6 +77,13 @@ def findings(rows: Sequence[Seen], thermostat: bool, stationary: bool = True) ->
         )
     if sum(row.noisy for row in noisy) >= max(1, NOISY_SHARE * total):
         found["noisy"] = _noise(noisy, total, thermostat)
+    if sum(row.slow for row in slow) >= max(1, SLOW_SHARE * total):
+        steps = max(row.round for row in slow)
+        found["slow"] = (
+            f"{_counted(slow, 'slow', total)} hardly move: they need {steps:,.0f} steps to forget where they were, as "
+            f"weights do of which the data say nothing (inputs that are always 0). Predictions are too sure where "
+            f"these matter, on inputs unlike the training above all. Keep draws of {ROUNDS * steps:,.0f} steps"
+        )
     return found
 
 

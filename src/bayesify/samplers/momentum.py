@@ -134,6 +134,10 @@ class MomentumSampler(Sampler):
         """2 h D B/D: gradient noise of rate B = h Var G / 2 m T, at most a tenth of the injected."""
         return 2 * base_lr(group) * float(group["noise"]) * self.share
 
+    def friction(self, group: Group) -> float:
+        """h D."""
+        return base_lr(group) * float(group["noise"])
+
     def rest(self, heat: bool) -> None:
         """p = 0, or N(0, m T) with `heat`; ξ = 0."""
         for group in self.param_groups:

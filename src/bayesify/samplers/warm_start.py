@@ -1,13 +1,15 @@
 """From any start into the posterior: what a sampler does in the first three quarters of its burn-in."""
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from bayesify.samplers.bucket import same_kind
 from bayesify.samplers.curvature import WORST, Gradients, stiffness
+from bayesify.samplers.masses import OWN, nominal_temperature, prior_mass, quiet_mass
 
 if TYPE_CHECKING:
     from bayesify.samplers.base import Group, Sampler
@@ -20,7 +22,7 @@ PULL = 0.05  # the furthest that a gradient moves what only trains, in units of 
 FAR = 0.3  # a noise level that is e^0.3 of what it was has another curvature, by e^0.6
 FEW = 100  # numbers of a parameter that is looked after in this way
 FACTS = ("length", "start", "count", "spent")  # numbers that a resumed chain needs
-SUMS = ("before", "change", "square_sum")  # G of the last step, Σ ½ (ΔG)², Σ G²
+SUMS = ("before", "change", "square_sum", *OWN.names)  # G of the last step, Σ ½ (ΔG)², Σ G²
 
 
 class WarmStart:
@@ -112,8 +114,16 @@ class WarmStart:
         return steps == self.start or self.phase(steps) != self.phase(steps - 1)
 
     @torch.no_grad()
-    def turn(self, sampler: "Sampler", gradients: Gradients | None = None) -> None:
-        """What is to be done before the next step; once, with `gradients` where the caller can give them."""
+    def turn(
+        self,
+        sampler: "Sampler",
+        gradients: Gradients | None = None,
+        entrances: Mapping[Any, int] | None = None,
+    ) -> None:
+        """What is to be done before the next step; once, with `gradients` where the caller can give them.
+
+        entrances: weights that are multiplied by the data themselves, with the dimension that the inputs are in
+        """
         at = sampler.steps - self.start
         if self.turned == sampler.steps or not self.turns(sampler):
             return
@@ -127,7 +137,7 @@ class WarmStart:
         elif at == self.hot:
             self._heat(sampler)
         elif at + 2 in self.ends:
-            self._weigh(sampler, gradients)
+            self._weigh(sampler, gradients, entrances or {})
         if looking and self.adapts and gradients is not None:
             limit = sampler.limits[0 if at < self.still else 1 if at < self.length - 2 else 2]
             self._raise(sampler, gradients, limit)
@@ -164,8 +174,11 @@ class WarmStart:
             gradient = gradient * sampler.factor()
             if first or "before" not in state:
                 state.update({name: torch.zeros_like(gradient) for name in SUMS})
+                OWN.add(state, p, None)
             else:
-                state["change"].add_((gradient - state["before"]).square_(), alpha=0.5)
+                change = gradient - state["before"]
+                OWN.add(state, p, change)
+                state["change"].add_(change.square_(), alpha=0.5)
             state["square_sum"].addcmul_(gradient, gradient)
             state["before"] = gradient
         self.count += 1
@@ -192,11 +205,11 @@ class WarmStart:
         for group, p, variance, _ in self._sums(sampler):
             if self.adapts:
                 state = sampler.state[p]
-                state["mass"].copy_(torch.maximum(state["mass"], _quiet(sampler, group, p, variance)))
+                state["mass"].copy_(torch.maximum(state["mass"], quiet_mass(sampler, group, p, variance)))
         self._forget(sampler)
         sampler.rest(heat=True)
 
-    def _weigh(self, sampler: "Sampler", gradients: Gradients | None) -> None:
+    def _weigh(self, sampler: "Sampler", gradients: Gradients | None, entrances: Mapping[Any, int]) -> None:
         """The masses, from V and G²."""
         if not self.adapts:
             return
@@ -204,11 +217,15 @@ class WarmStart:
         for group, p, variance, square in self._sums(sampler):
             sampler.weigh(p, group, square)
             floor = torch.full_like(variance, self._floor(sampler, group))
-            least[p] = torch.maximum(floor, _quiet(sampler, group, p, variance))
+            least[p] = torch.maximum(floor, quiet_mass(sampler, group, p, variance))
             square = torch.maximum(square, LEAST * square.mean())
-            base[p] = sampler.unit(p, group) * square / (sampler.limits[2] * _temperature(group))
+            base[p] = sampler.unit(p, group) * square / (sampler.limits[2] * nominal_temperature(group))
             if group["temperature"] == 0:  # its gradients are those of its way, which ends
                 base[p] = least[p]
+            elif p in entrances:
+                light = prior_mass(sampler, group, p, entrances[p], self.length)
+                least[p] = torch.minimum(light, least[p])
+                base[p] = torch.where(light.isinf(), base[p], 0.0)  # of these the curvature is known
         if not least:  # too short to have measured anything
             return
         factor = 1.0 if gradients is not None else UNSEEN
@@ -274,12 +291,3 @@ def _trained(sampler: "Sampler") -> list[Tensor]:
     """The small ones of those that have no temperature: noise levels and their like."""
     cold = {id(p) for group in sampler.param_groups if group["temperature"] == 0 for p in group["params"]}
     return [p for p in _moved(sampler) if id(p) in cold and p.numel() < FEW]
-
-
-def _quiet(sampler: "Sampler", group: "Group", p: Tensor, variance: Tensor) -> Tensor:
-    """The mass at which gradient noise of this variance does little."""
-    return sampler.unit(p, group) * variance / (sampler.quiet(group) * _temperature(group))
-
-
-def _temperature(group: "Group") -> float:
-    return float(group["temperature"]) or 1.0  # of a group that only trains
