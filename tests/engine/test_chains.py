@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
 from bayesify.checks import NonFiniteError
+from bayesify.data import Loader, Split
 from bayesify.samplers import Sampler
 from bayesify.samplers.warm_start import WarmStart
 from bayesify.studies.diagnostics import function_values, rhat
@@ -102,7 +103,7 @@ def test_the_looks_of_the_warm_start_see_the_mean_over_chains(monkeypatch: pytes
     """What all chains share follows the mean of their losses, in the looks as in the steps."""
     seen = []
 
-    def turn(warm: WarmStart, sampler: Sampler, gradients: Any = None) -> None:
+    def turn(warm: WarmStart, sampler: Sampler, gradients: Any = None, entrances: Any = None) -> None:
         if gradients is not None and not seen:
             (shared,) = [p for group in sampler.param_groups[1:] for p in group["params"]]
             seen.append(gradients([shared])[0])
@@ -151,6 +152,29 @@ def test_what_cannot_be() -> None:
         model = bf.bayesify(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), bf.ThermostatMCMC())
     with pytest.raises(TypeError, match="cannot have batch norm"):
         bf.sample_chains(model, loader, num_chains=2, epochs=1)
+
+
+def uneven() -> tuple[bf.BayesianModule, TensorDataset]:
+    """y = w + noise: 0 sixteen times, then 3 eight times. The mode is 24 / 25; a short batch that counts as much as a
+    long one would make it 36 / 25."""
+    net = nn.Linear(1, 1, bias=False)
+    method = bf.ThermostatMCMC(temperature=0.0, burn_in=0, every=100)
+    y = torch.cat([torch.zeros(16, 1), torch.full((8, 1), 3.0)])
+    return bf.bayesify(net, method, "normal", num_data=24), TensorDataset(torch.ones(24, 1), y)
+
+
+@pytest.mark.parametrize(("batch", "accumulate"), [(16, 1), (8, 2), (7, 1)])
+@pytest.mark.parametrize("kind", ["torch", "own", "chains"])
+def test_every_example_counts_alike_however_batches_are_cut(kind: str, batch: int, accumulate: int) -> None:
+    model, examples = uneven()
+    loader: Any = DataLoader(examples, batch_size=batch)
+    if kind == "own":
+        loader = Loader(Split(*examples.tensors), batch)
+    if kind == "chains":
+        bf.sample_chains(model, loader, num_chains=2, epochs=200, lr=2e-4)
+    else:
+        bf.fit(model, loader, epochs=200, lr=2e-4, accumulate=accumulate, progress=False, compile=False)
+    assert model.net.weight.item() == pytest.approx(24 / 25, abs=0.1)
 
 
 class Last(nn.Module):

@@ -62,15 +62,16 @@ def sample_chains(
     batches = [*loader]
     if not batches:
         raise ValueError("the loader is empty: nothing to sample from")
+    num_examples = sum(len(target_of(batch)) for batch in batches)
     if model.num_data is None:
-        model.num_data = sum(len(target_of(batch)) for batch in batches)
+        model.num_data = num_examples
     num_steps = epochs * len(batches)
     chains = _Chains(model, num_chains, method.default_lr(model) if lr is None else lr, seed)
     method.begin(model, chains.sampler, num_steps)
     scheduler = make_schedule(schedule or method.default_schedule(), chains.sampler, num_steps)
     due = method.due(num_steps)
     assert due is not None
-    chains.watch = Watch(due, num_steps, num_chains)
+    chains.watch, chains.per_step = Watch(due, num_steps, num_chains), num_examples / len(batches)
     model.train()
     with acting(on_bad_sampling):
         for epoch in range(epochs):
@@ -118,12 +119,16 @@ class _Chains:
         # coordinates do not see each other, so one sampler serves all chains
         self.sampler = method.sampler_of(model, groups, lr, seed)
         self.watch = Watch(None, num_chains=num_chains)
+        self.per_step: float | None = None  # examples in a step, on average
 
     def step(self, batch: Any) -> None:
         """One step of every chain."""
         batch = to_device(batch, next(iter(self.stacked.values())).device)
         self._warm_up(batch)
-        self.losses = self._losses(batch)
+        # of a short batch every example counts as those of others do
+        self.losses = self._losses(
+            batch, 1.0 if self.per_step is None else len(target_of(batch)) / self.per_step
+        )
         if not self.losses.isfinite().all():
             self.check_finite()
         self.sampler.zero_grad()
@@ -155,8 +160,8 @@ class _Chains:
             inputs = {self.stacked[name]: found[p] + 1 for name, p in named if p in found and p.requires_grad}
             warm.turn(self.sampler, gradients, inputs)
 
-    def _losses(self, batch: Any) -> Tensor:
-        """Of every chain: (chains,)."""
+    def _losses(self, batch: Any, weight: float = 1.0) -> Tensor:
+        """Of every chain, with a weight of the batch: (chains,)."""
         args, kwargs = as_arguments(inputs_of(batch))
         target, model, num_data = target_of(batch), self.model, self.model.num_data
         assert num_data is not None
@@ -165,7 +170,7 @@ class _Chains:
             output = model.pick(functional_call(model.net, weights, args, dict(kwargs)))
             nll = nll_of(model)(output, target, None, values=False)
             energy = self.chain.energy({name: weights[name] for name in self.chain.slots})
-            return elbo(nll, energy, num_data, model.kl_weight).total
+            return elbo(weight * nll, energy, num_data, model.kl_weight).total
 
         try:
             return vmap(loss, randomness="different")(dict(self.stacked))

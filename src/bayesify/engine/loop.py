@@ -15,7 +15,7 @@ from bayesify.engine.finite import FiniteCheck
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.history import History, joined
 from bayesify.engine.options import FitOptions
-from bayesify.engine.position import number_of_examples, number_of_steps, share_of_rank
+from bayesify.engine.position import examples_per_step, number_of_examples, number_of_steps, share_of_rank
 from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import seed_everything, untouched
 from bayesify.engine.sampling_check import check_draws
@@ -27,7 +27,7 @@ from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save
 from bayesify.model import BayesianModule
 from bayesify.objectives import Loss
-from bayesify.samplers import SamplingWarning
+from bayesify.samplers import Sampler, SamplingWarning
 
 
 class Loop:
@@ -59,6 +59,7 @@ class Loop:
         self.optimizer = made if self.direct else self.fabric.setup_optimizers(made)
         self.finite = FiniteCheck(model, made, self.fabric)
         self.inputs: Any = None  # of the last batch
+        self.per_step = examples_per_step(self.train, steps) if isinstance(made, Sampler) else None
 
     def _place(self, steps: int | None) -> str:
         """The model on its devices and compiled, where that pays; returns the reason."""
@@ -207,12 +208,19 @@ class Loop:
         if self.direct:
             with self.fabric.autocast():
                 loss = self._loss(x, y)
-            (loss.total / parts).backward()
+            self._part(loss, len(y), parts).backward()
             return Loss(*(part.detach() for part in loss))
         with self.fabric.no_backward_sync(self.module, enabled=not last):
             loss = self._loss(x, y)
-            self.fabric.backward(loss.total / parts)
+            self.fabric.backward(self._part(loss, len(y), parts))
         return loss
+
+    def _part(self, loss: Loss, num_examples: int, parts: int) -> Tensor:
+        """What a batch adds to the loss of its step, of so many batches: the mean, as everywhere in torch. For a
+        sampler every example counts alike in an epoch, those of a short last batch or group of batches too."""
+        if self.per_step is None or num_examples * parts == self.per_step:
+            return loss.total / parts
+        return loss.nll * (num_examples / self.per_step) + (loss.total - loss.nll) / parts
 
     def _loss(self, x: Any, y: Tensor) -> Loss:
         try:

@@ -62,6 +62,19 @@ def number_of_steps(loader: Any, accumulate: int, given: int | None) -> int | No
     return steps
 
 
+def examples_per_step(loader: Any, steps: int | None) -> float | None:
+    """The mean over an epoch of so many steps, on this rank; None for loaders that do not say how they cut it."""
+    size, drop_last = (getattr(loader, name, None) for name in ("batch_size", "drop_last"))
+    if steps is None or size is None or drop_last is None or not can_resume_inside(loader):  # a stream
+        return None
+    if drop_last:
+        return len(loader) * size / steps
+    if isinstance(loader, DataLoader):
+        return len(loader.sampler) / steps  # type: ignore[arg-type]
+    own = hasattr(loader, "num_data") and hasattr(loader, "world_size")
+    return math.ceil(loader.num_data / loader.world_size) / steps if own else None
+
+
 def share_of_rank(loader: Any, fabric: Any) -> Any:
     """The loader that gives this process its share of every batch."""
     if hasattr(loader, "world_size") and hasattr(loader, "rank"):
