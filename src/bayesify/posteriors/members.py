@@ -11,6 +11,7 @@ from torch import Generator, Tensor, nn
 
 from bayesify.checks import NonFiniteError
 from bayesify.posteriors.base import Chunks, Idle, Posterior, check_index
+from bayesify.posteriors.chain.draw_store import ALONE
 from bayesify.weights import Call, find_slots
 from bayesify.weights.copies import copy_of
 from bayesify.weights.observing.outside_references import RefuseStrays, referenced_outside
@@ -134,9 +135,10 @@ class Members(Posterior):
         return f"{1 + len(self.copies)} members, {self._of(0).describe(name)}"
 
     def notes(self) -> list[str]:
+        own = [note for note in self._of(0).notes() if note != ALONE]  # a chain is not the only one here
         if not self.not_reset:
-            return self._of(0).notes()
-        return [f"members start from the same values in {', '.join(self.not_reset)}", *self._of(0).notes()]
+            return own
+        return [f"members start from the same values in {', '.join(self.not_reset)}", *own]
 
     def _of(self, member: int) -> Posterior:
         return self.posteriors[member]  # type: ignore[return-value]

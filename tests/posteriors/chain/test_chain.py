@@ -190,6 +190,7 @@ def test_chains_as_members_and_merged_from_files(tmp_path: Path) -> None:
     assert sampler.num_data == 64
     assert [p.num_draws for p in ensemble.posterior.posteriors] == [2, 2]
     assert ensemble.predict(DATA[0]).num_draws == 4
+    assert "one chain cannot tell" not in str(ensemble.summary())
     paths = []
     for seed in range(2):
         model = make(burn_in=0, every=5)

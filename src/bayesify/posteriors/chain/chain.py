@@ -15,7 +15,7 @@ from bayesify.checks import NonFiniteError
 from bayesify.execution import capturing
 from bayesify.posteriors.base import Chunks, Posterior
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
-from bayesify.posteriors.chain.draw_store import REMEDY, DrawKey, DrawStore
+from bayesify.posteriors.chain.draw_store import ALONE, REMEDY, DrawKey, DrawStore
 from bayesify.posteriors.chain.energy import Energy
 from bayesify.posteriors.chain.running_moments import RunningMoments
 from bayesify.posteriors.chain.stored_draws import StoredDraws
@@ -167,7 +167,8 @@ class Chain(Posterior):
         return f"chain, prior {self.priors[name]!r}"
 
     def notes(self) -> list[str]:
-        return [f"{len(self.store)} draws after {self.steps} steps", *self.batch_norm]
+        alone = [ALONE] * (len(self.store) > 0 and self.store.num_chains == 1)
+        return [f"{len(self.store)} draws after {self.steps} steps", *alone, *self.batch_norm]
 
     @property
     def num_draws(self) -> int:

@@ -10,6 +10,8 @@ from torch import Generator, Tensor
 from bayesify.posteriors.base import Chunks
 
 REMEDY = "train longer than the burn-in, or keep the present weights by model.collect()"
+#: what a summary says of the draws of one chain
+ALONE = "one chain cannot tell whether it missed other modes of the posterior; several can (bf.sample_chains)"
 NONE_YET = f"the chain has no draws yet: {REMEDY}"
 Weights = dict[str, Tensor]
 
@@ -22,7 +24,8 @@ class DrawKey(NamedTuple):
 
 
 class DrawStore(ABC):
-    """Members, in this order: `__len__`, `add`, `draw`, `stream`, `mean`, `variance`, `move_to`, `tensors`, `take`.
+    """Members, in this order: `__len__`, `num_chains`, `add`, `draw`, `stream`, `mean`, `variance`, `move_to`,
+    `tensors`, `take`.
 
     Weights may come back in another dtype or on another device than they went in.
     """
@@ -30,6 +33,11 @@ class DrawStore(ABC):
     @abstractmethod
     def __len__(self) -> int:
         """How many draws were taken."""
+
+    @property
+    def num_chains(self) -> int:
+        """How many chains they are of."""
+        return 1
 
     @abstractmethod
     def add(self, key: DrawKey, weights: Mapping[str, Tensor]) -> None:

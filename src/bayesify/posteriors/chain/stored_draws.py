@@ -33,6 +33,10 @@ class StoredDraws(DrawStore):
     def __len__(self) -> int:
         return len(self.keys)
 
+    @property
+    def num_chains(self) -> int:
+        return len({key.chain for key in self.keys})
+
     def add(self, key: DrawKey, weights: Mapping[str, Tensor]) -> None:
         draw = {name: w.detach().to("cpu", self.dtype, copy=True) for name, w in weights.items()}
         if self.folder is not None:
