@@ -4,45 +4,25 @@ import math
 import re
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from small_chains import NUM, STD, data, fit, make, steady, stored
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
-from bayesify.engine.sampling_check import APART, AWAY, DRIFTED, check_draws, compare, predicted, spread_out
+from bayesify.engine.sampling_check import (
+    APART,
+    AWAY,
+    DRIFTED,
+    check_draws,
+    compare,
+    drift,
+    predicted,
+    spread_out,
+)
 from bayesify.evaluation.convergence import function_values, rhat, worth
 from bayesify.posteriors.chain.draw_store import DrawKey
-
-NUM, STD = 40, 0.05
-FAR = 30.0
-
-
-def data() -> tuple[Tensor, Tensor]:
-    x = torch.randn(NUM, 2, generator=torch.Generator().manual_seed(0))
-    return x, x.sum(1, keepdim=True)
-
-
-def make(start: float = FAR, **options: Any) -> bf.BayesianModule:
-    """Far from the posterior, with a mass that holds the curvature: thermostats wind up. At 1, they do not."""
-    net = nn.Linear(2, 1, bias=False)
-    nn.init.constant_(net.weight, start)
-    method = bf.ThermostatMCMC(**{"mass": 0.1, "num_kept": 20, "warm_start": False} | options)
-    return bf.bayesify(net, method, likelihood=bf.likelihood("normal", std=STD), num_data=NUM)
-
-
-def steady(**options: Any) -> bf.BayesianModule:
-    """All chains start in the posterior."""
-    model = make(start=1.0, **options)
-    model.net.reset_parameters = lambda: None  # type: ignore[assignment,method-assign]
-    return model
-
-
-def fit(model: bf.BayesianModule, epochs: int = 600, **options: Any) -> bf.History:
-    loader = DataLoader(TensorDataset(*data()), batch_size=NUM)
-    return bf.fit(model, loader, epochs=epochs, progress=False, seed=0, accelerator="cpu", **options)
 
 
 def test_a_run_that_froze_says_so_and_so_does_its_model(tmp_path: Path) -> None:
@@ -122,18 +102,6 @@ def test_a_cold_or_cyclic_chain_is_not_asked_whether_it_is_stationary() -> None:
         assert model.posterior.findings == {}
 
 
-def stored(series: Tensor) -> bf.BayesianModule:
-    """A model whose chains are these: (chains, draws)."""
-    model = make(start=1.0)
-    model.posterior.begin(num_steps=600)
-    model.posterior.steps = 600
-    store = model.posterior.store
-    for chain, draws in enumerate(series):
-        for step, value in enumerate(draws):
-            store.add(DrawKey(chain, step), {"weight": torch.full((1, 2), float(value))})
-    return model
-
-
 def test_chains_that_do_not_agree_and_draws_that_drift() -> None:
     x, _ = data()
     model = make(start=1.0)
@@ -152,7 +120,25 @@ def test_chains_that_do_not_agree_and_draws_that_drift() -> None:
     drifting = stored(noise)
     with pytest.warns(bf.SamplingWarning, match="the loss has not settled among the draws"):
         check_draws(drifting, sampler, x, [{"step": 300 + r["step"], "loss": r["loss"]} for r in rows])
-    assert DRIFTED < 2
+
+
+@pytest.mark.parametrize("chains", [1, 3])
+def test_weights_that_grow_are_a_drift_though_predictions_do_not_show_it(chains: int) -> None:
+    """The second input is always 0: what its weight does is in no prediction, near the data or away."""
+    x = data()[0] * torch.tensor([1.0, 0.0])
+    noise = torch.randn(chains, 20, 2, generator=torch.Generator().manual_seed(0))
+    for way, found in ((0.0, set()), (0.3, {"drift"})):
+        model = stored(
+            noise * torch.tensor([1.0, 0.1]) + way * torch.arange(20)[:, None] * torch.tensor([0, 1])
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", bf.SamplingWarning)
+            check_draws(model, model.optimizer(num_steps=None), x)
+        assert model.posterior.findings.keys() == found
+    assert "the log prior has not settled" in model.posterior.findings["drift"]
+    assert ("one chain cannot tell whether it missed" in str(model.summary())) == (chains == 1)
+    assert drift(torch.zeros(1, 40), "log prior") == {}  # a flat one
+    assert rhat(torch.arange(20)[None]).item() > DRIFTED
 
 
 def test_a_sampler_that_nobody_told_the_length_of_its_run() -> None:
@@ -236,12 +222,7 @@ def walks(chains: int, draws: int = 40) -> Tensor:
 def test_directions_that_correlated_inputs_leave_open_are_looked_at(chains: int, words: str) -> None:
     """Two features that are equal in the data: the network's outputs there say nothing of the difference."""
     x = data()[0][:, :1].expand(-1, 2) + 0.01 * data()[0]
-    model = make(start=1.0)
-    model.posterior.begin(num_steps=600)
-    model.posterior.steps = 600
-    for chain, draws in enumerate(walks(chains)):
-        for step, weights in enumerate(draws):
-            model.posterior.store.add(DrawKey(chain, step), {"weight": weights[None]})
+    model = stored(walks(chains))
     assert compare(predicted(model, x)) == {}
     with pytest.warns(bf.SamplingWarning, match=words.format(AWAY)):
         check_draws(model, model.optimizer(num_steps=None), x)

@@ -25,7 +25,7 @@ CLIPPED = 0.3  # of all steps: more than the descent has
 APART = 1.2  # R-hat of several chains; 4 chains worth 20 independent draws each are above it once in 1,000
 SLOW = 4.0  # independent draws that one chain is worth; 20 that are independent seem to be less once in 4,000
 DRIFTED = (
-    1.75  # of the ranks in one chain; a chain worth 20 is above it once in 1,000, a steady drift is at 2.6
+    2.2  # of the ranks in one chain; one worth 10 draws is above it once in 1,000, a steady drift is at 2.5
 )
 AWAY = " away from the training inputs"
 FEWEST_INPUTS, MOST_INPUTS = 4, 64  # that are shuffled
@@ -51,8 +51,8 @@ def check_draws(
     clipped: int = 0,
     past: float | None = None,
 ) -> None:
-    """Is the run long enough, do the chains agree in what they say of `x`, and has the loss settled? Says so and
-    remembers it where not; what an earlier and shorter run had found of this kind is forgotten.
+    """Is the run long enough, do the chains agree in what they say of `x`, and have weights and loss settled? Says so
+    and remembers it where not; what an earlier and shorter run had found of this kind is forgotten.
 
     rows:    of the run's history, with the step at the end of every epoch and its mean loss
     clipped: steps whose gradients were shortened
@@ -72,11 +72,12 @@ def check_draws(
         )
     if all(isinstance(part.store, StoredDraws) and len(part.store) >= FEWEST for part in chains):
         found |= compare(predicted(model, x)) or _beyond(model, x)
+        found |= drift(log_priors(chains), "log prior")
     kept = [
         b["loss"] for a, b in pairwise(rows) if a["step"] >= first.watch.first
     ]  # epochs after the burn-in
     if len(kept) >= FEWEST:
-        found |= _losses(torch.tensor([kept], dtype=torch.float64))
+        found |= drift(torch.tensor([kept], dtype=torch.float64), "loss")
     found = found or _length(first, past)
     for kind in AT_THE_END:
         first.findings.pop(kind, None)
@@ -86,8 +87,7 @@ def check_draws(
 def _length(chain: Chain, past: float) -> dict[str, str]:
     """past: steps after the first kept draw."""
     store = chain.store
-    chains = len({key.chain for key in store.keys}) if isinstance(store, StoredDraws) else 1
-    draws = len(store) // max(chains, 1)
+    draws = len(store) // max(store.num_chains, 1)
     if past >= SHORTEST and (not isinstance(store, StoredDraws) or draws >= FEWEST):
         return {}
     return {
@@ -151,14 +151,31 @@ def _beyond(model: BayesianModule, x: Any) -> dict[str, str]:
         return {}
 
 
-def _losses(series: Tensor) -> dict[str, str]:
-    """series: (1, epochs)."""
-    # of the ranks: a steady drift counts alike, whatever its shape
-    spread = float(rhat(series.argsort(1).argsort(1)))
+def log_priors(parts: Sequence[Chain]) -> Tensor:
+    """Of every stored draw: (chains, draws), chains cut to equal length. Networks begin small, and grow for long after
+    their predictions seem to have settled."""
+    chains: dict[tuple[int, int], list[float]] = {}
+    for index, part in enumerate(parts):
+        for key, weights in part.each():
+            # half precision would round the sum to a few values
+            wide = {name: w.to(torch.promote_types(w.dtype, torch.float32)) for name, w in weights.items()}
+            energy = part.energy({name: wide[name] for name in part.slots})
+            chains.setdefault((index, key.chain), []).append(-float(energy))
+    length = min(map(len, chains.values()))
+    return torch.tensor([values[-length:] for values in chains.values()], dtype=torch.float64)
+
+
+def drift(series: Tensor, what: str) -> dict[str, str]:
+    """Does it run one way from draw to draw? series: (chains, draws) of `what`."""
+    if series.shape[1] < FEWEST or (series == series[:, :1]).all():  # a flat prior
+        return {}
+    # of the ranks in each chain: a steady drift counts alike, whatever its shape
+    spread = float(rhat(series.argsort(1).argsort(1).T[None], pooled=True))
     if not spread > DRIFTED:
         return {}
-    halves = series[0].chunk(2)
+    first, second = (half.mean() for half in series.chunk(2, dim=1))
     return {
-        "drift": f"the loss has not settled among the draws (its mean is {halves[0].mean():.4g} in their first half "
-        f"and {halves[-1].mean():.4g} in the second): they are of the way to the posterior. Lengthen the burn-in"
+        "drift": f"the {what} has not settled among the draws (its mean is {first:.5g} in their first half and "
+        f"{second:.5g} in the second): they are of the way to the posterior, and predictions may be others after a "
+        f"longer run. Lengthen burn-in and run"
     }
