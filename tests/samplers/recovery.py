@@ -21,6 +21,7 @@ FAR = 2.0  # no error excuses a ratio further off than this factor: one chain th
 OFF = 0.05  # of the share of draws below a known quantile
 SIGMAS = 3.0
 SLOW = 1.05  # R-hat across the chains: above, a miss is one of too few steps
+APART = 1.2  # above this a warning is true, though the ratios happen to be right
 SamplingWarning: type[Warning] | None = getattr(bf, "SamplingWarning", None)
 
 
@@ -53,10 +54,10 @@ class Recovery:
 
     @property
     def verdict(self) -> str:
-        """right; false alarm: a warning on an easy target that is right; said: wrong, with a warning; slow: wrong,
-        without one, while the chains visibly disagree; SILENT: wrong without a word."""
+        """right; false alarm: a warning on an easy target that is right, of chains that agree; said: wrong, with a
+        warning; slow: wrong, without one, while the chains visibly disagree; SILENT: wrong without a word."""
         if not self.missed.any():
-            return "false alarm" if self.warnings and self.easy else "right"
+            return "false alarm" if self.warnings and self.easy and self.rhat.max() < APART else "right"
         if self.warnings:
             return "said"
         return "slow" if (self.rhat[self.missed] > SLOW).all() else "SILENT"

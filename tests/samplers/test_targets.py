@@ -56,6 +56,7 @@ def test_what_counts_as_a_miss() -> None:
     assert recovery(0.5, rhat=1.5).verdict == "slow"
     assert recovery(1.0, said=("stuck",)).verdict == "false alarm"
     assert recovery(1.0, said=("stuck",), easy=False).verdict == "right"
+    assert recovery(1.0, rhat=1.35, said=("apart",)).verdict == "right"
 
 
 def test_the_zoo_is_as_wide_as_it_says() -> None:
