@@ -8,7 +8,8 @@
 ratio of a coordinate's mean square about its exact mean to its exact variance; "±" the largest standard error of one,
 "R-hat" the largest. A coordinate is missed outside 0.85 to 1.18 by more than 3 standard errors, or
 a factor of 2 off.
-"said": missed and warned of; "slow": missed, not warned of, R-hat above 1.05 shows it; "SILENT": missed without one.
+"said": missed and warned of; "slow": missed, not warned of, R-hat above 1.05 shows it, or not missed but above 2;
+"SILENT": missed without a word.
 "quantiles": the largest distance of the share of draws below a known quantile from its level; 0.05 is a miss too.
 "false alarm": a warning on an easy target that is right, and whose chains agree (R-hat below 1.2).
 The exit code is 1 where something is SILENT, slow or a false alarm: a miss that only 40 chains show is one that nobody

@@ -22,6 +22,7 @@ OFF = 0.05  # of the share of draws below a known quantile
 SIGMAS = 3.0
 SLOW = 1.05  # R-hat across the chains: above, a miss is one of too few steps
 APART = 1.2  # above this a warning is true, though the ratios happen to be right
+FROZEN = 2.0  # and above this there must be one
 SamplingWarning: type[Warning] | None = getattr(bf, "SamplingWarning", None)
 
 
@@ -55,8 +56,11 @@ class Recovery:
     @property
     def verdict(self) -> str:
         """right; false alarm: a warning on an easy target that is right, of chains that agree; said: wrong, with a
-        warning; slow: wrong, without one, while the chains visibly disagree; SILENT: wrong without a word."""
+        warning; slow: wrong, without one, while the chains visibly disagree, or right by chance, of chains that hardly
+        move; SILENT: wrong without a word."""
         if not self.missed.any():
+            if not self.warnings and self.rhat.max() > FROZEN:
+                return "slow"
             return "false alarm" if self.warnings and self.easy and self.rhat.max() < APART else "right"
         if self.warnings:
             return "said"

@@ -38,6 +38,14 @@ def test_the_default_is_right_and_does_not_warn(target: Target, sampler: str) ->
     assert ((found.ratio - 1).abs() < 4.9 * found.error + 0.07).all(), found
 
 
+@pytest.mark.parametrize("sampler", ["sgld", "psgld"])
+def test_a_weight_that_no_other_acts_on_is_no_dead_input(sampler: str) -> None:
+    """The gradient of the largest of uncorrelated inputs is that of its own weight, with all data in a batch."""
+    found = recover(regression(4, 200, 0.1, 30, None, False, seed=5), sampler, steps=STEPS, num_kept=20)
+    assert found.verdict == "right" and not found.warnings, found
+    assert found.rhat.max() < 1.2, found
+
+
 def recovery(
     ratio: float, rhat: float = 1.0, said: tuple[str, ...] = (), easy: bool = True, error: float = 0.01
 ) -> Recovery:
@@ -57,6 +65,7 @@ def test_what_counts_as_a_miss() -> None:
     assert recovery(1.0, said=("stuck",)).verdict == "false alarm"
     assert recovery(1.0, said=("stuck",), easy=False).verdict == "right"
     assert recovery(1.0, rhat=1.35, said=("apart",)).verdict == "right"
+    assert recovery(1.0, rhat=35.0).verdict == "slow"
 
 
 def test_the_zoo_is_as_wide_as_it_says() -> None:

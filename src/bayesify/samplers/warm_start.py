@@ -213,7 +213,7 @@ class WarmStart:
         """The masses, from V and G²."""
         if not self.adapts:
             return
-        least, base = {}, {}
+        least, base, most = {}, {}, {}
         for group, p, variance, square in self._sums(sampler):
             sampler.weigh(p, group, square)
             floor = torch.full_like(variance, self._floor(sampler, group))
@@ -223,15 +223,14 @@ class WarmStart:
             if group["temperature"] == 0:  # its gradients are those of its way, which ends
                 base[p] = least[p]
             elif p in entrances:
-                light = prior_mass(sampler, group, p, entrances[p], self.length)
-                least[p] = torch.minimum(light, least[p])
-                base[p] = torch.where(light.isinf(), base[p], 0.0)  # of these the curvature is known
+                most[p] = prior_mass(sampler, group, p, entrances[p], self.length)
         if not least:  # too short to have measured anything
             return
         factor = 1.0 if gradients is not None else UNSEEN
         for _ in range(ROUNDS):
             for p, lightest in least.items():
-                sampler.state[p]["mass"].copy_(torch.maximum(lightest, factor * base[p]))
+                mass = torch.maximum(lightest, factor * base[p])
+                sampler.state[p]["mass"].copy_(torch.minimum(mass, most[p]) if p in most else mass)
             if gradients is None:
                 break
             excess = stiffness(sampler, _moved(sampler), gradients) / sampler.limits[2]
