@@ -275,3 +275,11 @@ def test_how_many_independent_draws_one_chain_is_worth() -> None:
     assert worth(torch.stack(chain)) == pytest.approx(200 * 0.1 / 1.9, rel=0.2)
     assert worth(noise[:20]) == pytest.approx(20, rel=0.1)
     assert math.isnan(worth(torch.ones(20, 3)))
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+def test_draws_that_are_all_alike_or_not_finite_are_no_posterior(chains: int) -> None:
+    alike, lost = torch.full((chains, 20, 5), 3.0), torch.randn(chains, 20, 5)
+    lost[0, 3, 2] = math.nan
+    assert "the same in all draws" in compare(alike)["frozen"]
+    assert "not finite" in compare(lost)["frozen"]

@@ -20,7 +20,7 @@ from bayesify.samplers.findings import SamplingWarning, chance
 ACTIONS = {"warn": "default", "raise": "error", "ignore": "ignore"}
 FEWEST = 20  # draws of a chain, or epochs, that are enough to judge by
 SHORTEST = 200  # steps after the burn-in; below, not even temperatures can be told
-AT_THE_END = ("short", "clipped", "apart", "slow", "drift")  # kinds that are found here
+AT_THE_END = ("short", "clipped", "frozen", "apart", "slow", "drift")  # kinds that are found here
 CLIPPED = 0.3  # of all steps: more than the descent has
 APART = 1.2  # R-hat of several chains; 4 chains worth 20 independent draws each are above it once in 1,000
 SLOW = 4.0  # independent draws that one chain is worth; 20 that are independent seem to be less once in 4,000
@@ -121,6 +121,12 @@ def compare(values: Tensor, where: str = "") -> dict[str, str]:
     count, draws = values.shape[:2]
     if draws < FEWEST:
         return {}
+    if not values.isfinite().all() or not (values != values[:1, :1]).any():
+        how = "the same in all draws" if values.isfinite().all() else "not finite"
+        return {
+            "frozen": f"predictions{where} are {how}, as those of no posterior are: the chain ran away from it, or "
+            f"stands still. Start from weights that are trained already, or use larger batches or a smaller step (lr)"
+        }
     advice = f"predictions{where} would be others after a longer run. Lengthen burn-in and run"
     if count == 1:
         size = worth(values[0])
