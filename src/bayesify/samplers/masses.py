@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from bayesify.samplers.base import Group, Sampler
 
 OFTEN = 20  # times that a weight of an input that is always 0 goes through its prior, in a run as long as the burn-in
+FEW = 100  # numbers of a parameter whose curvature is looked at anew as it moves
 OWN = OwnCurvature("own_")  # of the steps that a warm start measures
 
 
@@ -41,3 +42,16 @@ def prior_mass(sampler: "Sampler", group: "Group", p: Tensor, dim: int, length: 
 def nominal_temperature(group: "Group") -> float:
     """That of the group, and 1 of one that only trains."""
     return float(group["temperature"]) or 1.0
+
+
+def moved(sampler: "Sampler") -> list[Tensor]:
+    """Those that have masses."""
+    return [
+        p for group in sampler.param_groups for p in group["params"] if "mass" in sampler.state.get(p, {})
+    ]
+
+
+def trained(sampler: "Sampler") -> list[Tensor]:
+    """The small ones of those that have no temperature: noise levels and their like."""
+    cold = {id(p) for group in sampler.param_groups if group["temperature"] == 0 for p in group["params"]}
+    return [p for p in moved(sampler) if id(p) in cold and p.numel() < FEW]

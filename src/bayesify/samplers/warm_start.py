@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from bayesify.samplers.brake import Brake
 from bayesify.samplers.bucket import same_kind
 from bayesify.samplers.curvature import WORST, Gradients, stiffness
-from bayesify.samplers.masses import OWN, nominal_temperature, prior_mass, quiet_mass
+from bayesify.samplers.masses import OWN, moved, nominal_temperature, prior_mass, quiet_mass, trained
 
 if TYPE_CHECKING:
     from bayesify.samplers.base import Group, Sampler
@@ -20,7 +21,6 @@ UNSEEN = 3.0  # by how much masses are heavier where nobody could look at the cu
 LEAST = 0.01  # of the mean square gradient of a tensor, for its coordinates that hardly have one
 PULL = 0.05  # the furthest that a gradient moves what only trains, in units of the parameter
 FAR = 0.3  # a noise level that is e^0.3 of what it was has another curvature, by e^0.6
-FEW = 100  # numbers of a parameter that is looked after in this way
 FACTS = ("length", "start", "count", "spent")  # numbers that a resumed chain needs
 SUMS = ("before", "change", "square_sum", *OWN.names)  # G of the last step, Σ ½ (ΔG)², Σ G²
 
@@ -52,6 +52,7 @@ class WarmStart:
         self.blind = False  # nobody gives gradients
         self.turned = -1  # the step whose turn was taken
         self.spent = 0  # looks beside those that are due at their time
+        self.brake = Brake(length)
         self.said = ""
         self.still, self.hot = length // 2, 3 * length // 4
         self.ends = (length, 3 * length // 2)
@@ -60,16 +61,18 @@ class WarmStart:
         spans = ((5 * length // 8, self.hot), (self.hot + 1, length - 2), (length + 1, self.ends[1] - 2))
         self.measured = {at for span in spans for at in range(*span)}
 
-    def facts(self) -> dict[str, int]:
+    def facts(self) -> dict[str, Any]:
         """What a resumed chain needs to know of it."""
-        return {name: getattr(self, name) for name in (*FACTS, "adapts", "blind")}
+        mine = {name: getattr(self, name) for name in (*FACTS, "adapts", "blind")}
+        return mine | {"brake": {**vars(self.brake)}}
 
-    def take(self, facts: dict[str, int]) -> None:
+    def take(self, facts: dict[str, Any]) -> None:
         """Go on from there: the length of another run does not shift a beginning that was made."""
         self.__init__(facts["length"], bool(facts["adapts"]))  # type: ignore[misc]
         self.blind = bool(facts["blind"])
         for name in FACTS:
             setattr(self, name, facts.get(name, 0))
+        vars(self.brake).update(facts.get("brake", {}))
 
     def settings(self, group: "Group", steps: int) -> "Group":
         """The settings of the step that follows `steps` earlier ones."""
@@ -105,7 +108,7 @@ class WarmStart:
         if sampler.steps - self.start >= self.ends[1] or self.spent >= self.length // 8:
             return False
         ways = [
-            p.detach() - sampler.state[p]["looked"] for p in _trained(sampler) if "looked" in sampler.state[p]
+            p.detach() - sampler.state[p]["looked"] for p in trained(sampler) if "looked" in sampler.state[p]
         ]
         return any(bool((way.abs() > FAR).any()) for way in ways)
 
@@ -140,10 +143,10 @@ class WarmStart:
             self._weigh(sampler, gradients, entrances or {})
         if looking and self.adapts and gradients is not None:
             limit = sampler.limits[0 if at < self.still else 1 if at < self.length - 2 else 2]
-            self._raise(sampler, gradients, limit)
+            self._raise(sampler, gradients, limit / self.brake.factor)
         if at in self.ends:
             self._release(sampler)
-        masses = [sampler.state[p]["mass"] for p in _moved(sampler) if p.numel()]
+        masses = [sampler.state[p]["mass"] for p in moved(sampler) if p.numel()]
         least, most = (
             f([pick(m).item() for m in masses]) for f, pick in ((min, Tensor.amin), (max, Tensor.amax))
         )
@@ -164,10 +167,12 @@ class WarmStart:
     def observe(self, sampler: "Sampler") -> None:
         """The gradients of the step that is taken now."""
         at = sampler.steps - self.start
-        if at not in self.measured or (sampler.found_inf is not None and bool(sampler.found_inf)):
+        if at >= self.ends[1] or (sampler.found_inf is not None and bool(sampler.found_inf)):
+            return
+        if self._braked(sampler, at) or at not in self.measured:
             return
         first = not self.count
-        for p in _moved(sampler):
+        for p in moved(sampler):
             if p.grad is None:
                 continue
             state, gradient = sampler.state[p], p.grad.detach().to(sampler.state[p]["mass"].dtype)
@@ -182,6 +187,17 @@ class WarmStart:
             state["square_sum"].addcmul_(gradient, gradient)
             state["before"] = gradient
         self.count += 1
+
+    def _braked(self, sampler: "Sampler", at: int) -> bool:
+        """Were the steps too long, and the masses made heavier?"""
+        if at in (self.still, self.hot, *self.ends):
+            self.brake.loosen()
+        if at + 1 == self.ends[1]:
+            self.brake.forget(sampler, moved(sampler))
+        elif self.adapts and self.brake.watch(sampler, moved(sampler)):
+            sampler.rest(heat=self.blind or at >= self.hot)
+            return True
+        return False
 
     def _begin(self, sampler: "Sampler", at: int) -> None:
         """As light and as still as at the start."""
@@ -233,7 +249,7 @@ class WarmStart:
                 sampler.state[p]["mass"].copy_(torch.minimum(mass, most[p]) if p in most else mass)
             if gradients is None:
                 break
-            excess = stiffness(sampler, _moved(sampler), gradients) / sampler.limits[2]
+            excess = stiffness(sampler, moved(sampler), gradients) / sampler.limits[2]
             if excess <= 1:
                 break
             # what is too light is lifted by `base`, which may still be below `least` everywhere
@@ -251,16 +267,16 @@ class WarmStart:
     def _raise(self, sampler: "Sampler", gradients: Gradients, limit: float) -> None:
         """All masses by one factor, at the same temperature, until pace · λ is within the limit."""
         for _ in range(ROUNDS):
-            excess = stiffness(sampler, _moved(sampler), gradients) / limit
+            excess = stiffness(sampler, moved(sampler), gradients) / limit
             factor = max(min(excess, WORST), 1.0)
-            for p in _moved(sampler):
+            for p in moved(sampler):
                 state = sampler.state[p]
                 state["mass"].mul_(factor)
                 if "momentum" in state:
                     state["momentum"].mul_(math.sqrt(factor))
             if excess <= WORST:
                 break
-        for p in _trained(sampler):
+        for p in trained(sampler):
             sampler.state[p]["looked"] = p.detach().clone()
 
     def _sums(self, sampler: "Sampler") -> list[tuple["Group", Tensor, Tensor, Tensor]]:
@@ -275,18 +291,6 @@ class WarmStart:
 
     def _forget(self, sampler: "Sampler") -> None:
         self.count = 0
-        for p in _moved(sampler):
+        for p in moved(sampler):
             for name in SUMS:
                 sampler.state[p].pop(name, None)
-
-
-def _moved(sampler: "Sampler") -> list[Tensor]:
-    return [
-        p for group in sampler.param_groups for p in group["params"] if "mass" in sampler.state.get(p, {})
-    ]
-
-
-def _trained(sampler: "Sampler") -> list[Tensor]:
-    """The small ones of those that have no temperature: noise levels and their like."""
-    cold = {id(p) for group in sampler.param_groups if group["temperature"] == 0 for p in group["params"]}
-    return [p for p in _moved(sampler) if id(p) in cold and p.numel() < FEW]
