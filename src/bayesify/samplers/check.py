@@ -14,6 +14,7 @@ from bayesify.samplers.base import Group, Sampler
 from bayesify.samplers.curvature import OwnCurvature
 from bayesify.samplers.findings import NOISY, ROUNDS, STUCK, Seen, findings
 from bayesify.samplers.kinetic import kinetic
+from bayesify.samplers.pull import Pull, on_its_way
 
 WINDOW = 200  # steps that a temperature is a mean of, at least
 LONGEST = 10**7  # steps among which a first draw is looked for
@@ -47,10 +48,12 @@ class Watch:
         self.kept: float = inf  # steps that draws are kept of, where there are more than one
         if num_steps is not None and num_steps > self.first:
             self.kept = num_steps - self.first
-        if isinstance(first := self.first, int):
+        first = self.first
+        if isinstance(first, int):
             self.add(first, max(first // 5, min(WINDOW, first // 2)))
             if num_steps is not None:
                 self.add(num_steps, min(len(self.windows[0]), num_steps - first))
+        self.pull = Pull(first, num_steps, num_chains) if isinstance(first, int) and num_steps else None
 
     def add(self, end: int, length: int) -> None:
         """Check after step `end`, and look at the `length` steps before."""
@@ -60,6 +63,8 @@ class Watch:
     def before(self, step: int, sampler: Sampler, parameters: Mapping[str, Tensor]) -> None:
         """A look, where step number `step` of the run is in a window."""
         window = next((w for w in self.windows if step in w and len(w) >= FEWEST), None)
+        if self.pull is not None:
+            self.pull.look(step, sampler, {p: group for _, p, group in sampled(sampler, parameters)})
         if window is not None:
             for _, p, group in sampled(sampler, parameters):
                 look(sampler, p, group, first=step == window[0])
@@ -76,7 +81,10 @@ class Watch:
                 rows += seen(sampler, name, p, group, len(window), self.num_chains, self.kept)
             for accumulator in ACCUMULATORS:
                 sampler.state[p].pop(accumulator, None)
-        return findings(rows, has_thermostat(sampler), is_stationary(sampler) and len(window) >= WINDOW)
+        found = findings(rows, has_thermostat(sampler), is_stationary(sampler) and len(window) >= WINDOW)
+        if self.pull is not None and step == self.pull.last and is_stationary(sampler):
+            found |= on_its_way(self.pull.found(sampler, parameters))
+        return found
 
 
 def sampled(sampler: Sampler, parameters: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor, Group]]:
