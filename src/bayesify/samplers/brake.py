@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from bayesify.samplers.base import Sampler
 
 SPANS, SHORTEST = 30, 10  # of a warm start's length; steps
-RESTING = (
-    5.0  # a level that is left as it is: at temperature 0 the weights are then some 5 posterior widths off
-)
+RESTING = 5.0  # a level that is left as it is: at temperature 0 the weights are some 5 posterior widths off
 LEAVING = 10.0  # times the lowest level, in a span
 HEAVIER = 4.0
 MOST = 12  # times; masses that are 1e7 times as heavy would not do either
@@ -32,16 +30,20 @@ class Brake:
     def __init__(self, length: int) -> None:
         self.span = max(length // SPANS, SHORTEST)
         self.factor = 1.0  # by which masses are heavier than the curvature asks for
-        self.times = 0
+        self.times, self.lowest = 0, math.inf
         self.loosen()
 
     def loosen(self) -> None:
-        """Another phase begins, with other masses or another temperature."""
+        """Another phase begins, with other masses or another temperature; masses stay as heavy as was due."""
+        self.factor = max(1.0, self.factor * min(self.lowest / RESTING, 1.0))
         self.total, self.count, self.fresh = 0.0, 0, True  # of the span; the first of these masses
         self.lowest = math.inf  # at the place to go back to
 
-    def watch(self, sampler: "Sampler", moved: Sequence[Tensor]) -> bool:
-        """Look at the gradients of the step that is to be taken. True: masses changed, and `moved` are to rest."""
+    def watch(self, sampler: "Sampler", moved: Sequence[Tensor], settles: bool = True) -> bool:
+        """Look at the gradients of the step that is to be taken. True: masses changed, and `moved` are to rest.
+
+        settles: the level should fall; before, light masses go far along directions of little curvature
+        """
         if self.times >= MOST:
             return False
         first = math.isinf(self.lowest) or (self.fresh and not self.count)
@@ -55,7 +57,7 @@ class Brake:
         if not leaves and self.count < self.span:
             return False
         mean = self.total / self.count
-        hovers = not self.fresh and mean > max(RESTING, self.lowest)
+        hovers = settles and not self.fresh and mean > max(RESTING, self.lowest)
         if mean <= self.lowest:
             self._stay(sampler, moved, mean)
         self.total, self.count, self.fresh = 0.0, 0, False

@@ -143,7 +143,7 @@ class WarmStart:
             self._weigh(sampler, gradients, entrances or {})
         if looking and self.adapts and gradients is not None:
             limit = sampler.limits[0 if at < self.still else 1 if at < self.length - 2 else 2]
-            self._raise(sampler, gradients, limit / self.brake.factor)
+            self._raise(sampler, gradients, min(limit, sampler.limits[0] / self.brake.factor))
         if at in self.ends:
             self._release(sampler)
         masses = [sampler.state[p]["mass"] for p in moved(sampler) if p.numel()]
@@ -194,7 +194,7 @@ class WarmStart:
             self.brake.loosen()
         if at + 1 == self.ends[1]:
             self.brake.forget(sampler, moved(sampler))
-        elif self.adapts and self.brake.watch(sampler, moved(sampler)):
+        elif self.adapts and self.brake.watch(sampler, moved(sampler), at >= self.length // 4):
             sampler.rest(heat=self.blind or at >= self.hot)
             return True
         return False
