@@ -9,7 +9,8 @@ from torch import Tensor
 from bayesify.likelihoods.base import Likelihood
 from bayesify.likelihoods.shapes import at_least_float32, normal_log_prob, sum_over_example
 from bayesify.moments.rules.softmax import softmax_var
-from bayesify.moments.values import Gaussian, Moments
+from bayesify.moments.sweep import gram
+from bayesify.moments.values import Moments
 
 
 class Categorical(Likelihood):
@@ -114,6 +115,8 @@ class Categorical(Likelihood):
 
     def expected_log_prob(self, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
         """It has no closed form: a lower "bound", an expansion to "second_order", or at the "mean": log p(y | E z)."""
+        if logits == "probe" and not target.is_floating_point():
+            return self._probed(output, target)
         if logits == "bound" and not target.is_floating_point():
             return self.log_prob(self._cautious_logits(output, target), target)
         log_prob = self.log_prob(output.mean, target)
@@ -125,7 +128,7 @@ class Categorical(Likelihood):
     def is_softmax(self) -> bool:  # type: ignore[override]
         return self.class_weight is None
 
-    def _cautious_logits(self, output: Moments | Gaussian, target: Tensor) -> Tensor:
+    def _cautious_logits(self, output: Moments, target: Tensor) -> Tensor:
         """Logits whose cross-entropy bounds the expected one from above (Jensen, over differences to the target's):
 
         −E log p(y) = E log Σ_k e^{z_k − z_y} ≤ log(1 + Σ_{k≠y} e^{m_k − m_y + (s_k + s_y)/2}): m_k + s_k/2 and
@@ -135,7 +138,7 @@ class Categorical(Likelihood):
         dim = self.class_dim
         valid = target.masked_fill(target == self.ignore_index, 0)
         index = valid.unsqueeze(dim if dim >= 0 else dim + output.mean.dim())
-        if isinstance(output, Gaussian):
+        if output.cov is not None:
             column = output.cov.gather(2, index[:, None].expand(-1, output.cov.shape[1], 1))[:, :, 0]
             return output.mean + 0.5 * (
                 output.var - 2 * column
@@ -143,10 +146,25 @@ class Categorical(Likelihood):
         half = 0.5 * output.var
         return output.mean + half - torch.zeros_like(half).scatter(dim, index, 2 * half.gather(dim, index))
 
-    def _curvature(self, output: Moments | Gaussian) -> Tensor:
+    def _probed(self, output: Moments, target: Tensor) -> Tensor:
+        """The bound to first order about the variances of one pass, with Var(z_k − z_y) of the sweep: Σ_k π_k of it is
+        uᵀ Cov u on average over random signs ξ, u = Σ_{k≠y} √π_k ξ_k (e_k − e_y)."""
+        known = Moments(output.mean, output.var.detach())
+        cautious = self._cautious_logits(known, target)
+        with torch.no_grad():
+            chosen = self.classes.one_hot(target, output.mean).to(output.mean.dtype)
+            share = cautious.softmax(self.class_dim) * (1 - chosen)
+            s_y = (known.var * chosen).sum(self.class_dim, keepdim=True)
+            held = (share * (known.var + s_y)).sum(self.class_dim)
+            u = share.sqrt() * torch.empty_like(share).bernoulli_(0.5).mul_(2).sub_(1)
+            u = u - chosen * u.sum(self.class_dim, keepdim=True)
+        found = gram(output, u[None])[:, 0, 0]
+        return self.log_prob(cautious, target) - 0.5 * (found - held)
+
+    def _curvature(self, output: Moments) -> Tensor:
         """E log Σ exp z − log Σ exp E z to second order: ½ Σ_k p_k(1 − p_k) Var z_k, or ½ tr(J Cov z)."""
         p = output.mean.softmax(self.class_dim)
-        if isinstance(output, Gaussian):
+        if output.cov is not None:
             quadratic = torch.einsum("bi,bij,bj->b", p, output.cov, p)
             return 0.5 * ((p * output.var).sum(1) - quadratic)
         return 0.5 * (p * (1 - p) * output.var).sum(self.class_dim)
@@ -172,7 +190,7 @@ class Categorical(Likelihood):
             )
         p = output.mean.softmax(self.class_dim)
         y = self.classes.one_hot(target, p)
-        if isinstance(output, Gaussian):
+        if output.cov is not None:
             return _normal_full(p, output.cov, y, var_floor)
         return normal_log_prob(p, softmax_var(p, output.var, self.class_dim) + var_floor, y)
 

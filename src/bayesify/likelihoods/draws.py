@@ -6,7 +6,6 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.laws.noise import standard_normal
-from bayesify.moments.values import Gaussian
 
 
 def rsample(output: Any, num_draws: int, generator: Generator | None = None) -> Any:
@@ -15,7 +14,7 @@ def rsample(output: Any, num_draws: int, generator: Generator | None = None) -> 
         return tuple(rsample(head, num_draws, generator) for head in output)
     mean = output.mean
     noise = standard_normal((num_draws, *mean.shape), mean, generator)
-    if isinstance(output, Gaussian):
+    if output.cov is not None:
         moved = torch.einsum("bij,sbj->sbi", _root(output.cov), noise.flatten(2))
         return mean + moved.view(noise.shape)
     return mean + output.var.clamp_min(1e-16).sqrt() * noise  # a root of 0 has no gradient

@@ -50,7 +50,7 @@ class DensityPropagation(Method):
     about = "density propagation (VDP++): mean and variance through every layer in one pass"
     paper = "Efficient Scaling of Bayesian Neural Networks (VDP++). Anonymous authors."
 
-    covariance: str = "diagonal"
+    covariance: str = "outputs"
     objective: str = "expected"
     logits: str = "bound"
     var_floor: float = 1e-3
@@ -63,7 +63,7 @@ class DensityPropagation(Method):
     init_std: float = 0.05
 
     def __post_init__(self) -> None:
-        check_choice(("diagonal", "full"), self.covariance, "covariance")
+        check_choice(("outputs", "diagonal", "full"), self.covariance, "covariance")
         check_choice(OBJECTIVES, self.objective, "objective")
         check_choice(LOGITS, self.logits, "logits")
         check_choice(ACTIVATIONS, self.activation, "activation")
@@ -97,6 +97,8 @@ class DensityPropagation(Method):
             sampling="moments",
             init_std=self.init_std,
             forms=self.forms,
+            swept=self.covariance == "outputs",
+            probed=self.logits == "probe",
             example=example,
         )
 

@@ -16,7 +16,8 @@ from bayesify.execution import compiling
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
 from bayesify.model.summary import Row, Summary
-from bayesify.moments import Gaussian, Moments, StandIn, of_moments
+from bayesify.moments import Moments, StandIn, of_moments
+from bayesify.moments.sweep import finished
 from bayesify.names import check_choice
 from bayesify.objectives import Loss, negative_elbo
 from bayesify.posteriors import Posterior, pick_member, without_guards
@@ -91,7 +92,7 @@ class BayesianModule(nn.Module):
         call = as_call(x, kwargs, generator, for_loss=target is not None)
         with self._locked():
             if target is None:
-                return self.posterior.run(self.net, call, pick_member(self.posterior, self.net, generator))
+                return finished(self.posterior.run(self.net, call, pick_member(self.posterior, self.net, generator)))
             return negative_elbo(self, call, target, num_draws, sample_weight)
 
     def loss(self, x: Any, y: Tensor, num_draws: int = 1, **kwargs: Any) -> Loss:
@@ -200,7 +201,7 @@ class BayesianModule(nn.Module):
         """The prediction in what the network returned."""
         if self.output is not None:
             return of_moments(self.output, output)
-        if isinstance(output, Tensor | Moments | Gaussian | StandIn):
+        if isinstance(output, Tensor | Moments | StandIn):
             return output
         logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
         if logits is not None:

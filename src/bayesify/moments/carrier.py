@@ -15,7 +15,7 @@ from bayesify.execution import compiling
 from bayesify.moments.foreign_functions import with_graph
 from bayesify.moments.missing import no_place, no_rule, not_covered
 from bayesify.moments.standin import OPERATORS, StandIn, holds, in_order, learn_order, renamed, replace
-from bayesify.moments.values import Entries, Gaussian, Moments, Simplex, narrowed, widened
+from bayesify.moments.values import Entries, Gaussian, Moments, Simplex, Trace, narrowed, widened
 from bayesify.moments.writing import RESHAPES, VIEWS, Storage, applied, join
 
 RANDOM = (Moments, Simplex, Gaussian)  # what a carrier may hold
@@ -92,9 +92,14 @@ def spelled(*names: str) -> list[Any]:
 class Carrier(StandIn):
     """Stands in for an activation or a weight; holds its moments and the forms of the rules to use."""
 
-    def __init__(self, moments: Any, forms: tuple[str, ...] = ("",)) -> None:
+    def __init__(
+        self, moments: Any, forms: tuple[str, ...] = ("",), tape: Any = None, is_weight: bool = False
+    ) -> None:
         self.storage = Storage(narrowed(moments, forms))
         self.forms = forms
+        self.tape = tape  # where noise that enters is noted (tape.py), or None
+        self.is_weight = is_weight  # or made of weights alone
+        self.twin: Any = None  # where gradients are wanted too: a carrier of the same, with the tape's graph
 
     @property
     def moments(self) -> Any:
@@ -126,7 +131,7 @@ class Carrier(StandIn):
         return f"Carrier({self.moments!r})"
 
     def __deepcopy__(self, memo: Any) -> "Carrier":
-        return carried(copy.deepcopy(self.moments, memo), self.forms)
+        return carried(copy.deepcopy(self.moments, memo), self.forms, self.tape, self.is_weight)
 
     @classmethod
     def operate(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -141,6 +146,9 @@ class Carrier(StandIn):
         if function in COMPOSITE:
             return function(*args, **kwargs)
         args, kwargs = in_order(func, args, kwargs)
+        tape, of_weights = carrier.tape, False
+        if tape is not None and (result := tape.instead(func, args, kwargs)) is not None:
+            return result
         args, kwargs, writes = _without_inplace(func, args, kwargs)
         simplex, half = function in TAKES_SIMPLEX, function in TAKES_HALF
 
@@ -148,26 +156,65 @@ class Carrier(StandIn):
             return carrier.unpacked(simplex, half)
 
         # the rule's own operations have no carriers: spares dispatch, traced or not
-        with internals.DisableTorchFunction(), with_graph(carrier.moments.mean):
-            result = function(*replace(args, Carrier, unpack), **replace(kwargs, Carrier, unpack))
+        graph = torch.enable_grad() if tape else with_graph(carrier.moments.mean)
+        twin: Any = None
+        with internals.DisableTorchFunction(), graph:
+            if tape is None or tape.differentiable:
+                result = function(*replace(args, Carrier, unpack), **replace(kwargs, Carrier, unpack))
+            if tape is not None and tape.differentiable:
+                twin, of_weights = tape.run(func, function, args, kwargs, unpack, result)
+            elif tape is not None:
+                result, of_weights = tape.run(func, function, args, kwargs, unpack)
         if function not in TAKES_COMPLEX and (
             is_complex(result) or holds((args, kwargs), Carrier, is_complex)
         ):
             raise NotImplementedError(not_covered(func, "complex numbers"))
-        if writes:
-            return _write_back(func, args, kwargs, result, carrier.forms)
-        result = wrap(result, carrier.forms)
-        if func in VIEWS and isinstance(args[0], Carrier) and not isinstance(carrier.moments, Gaussian):
-            shown = (replace(each, Carrier, Carrier.metadata) for each in (args[1:], kwargs))
-            join(result, args[0], func, *shown)
-        return result
+        done = _settled(func, args, kwargs, result, writes, carrier, of_weights)
+        if twin is not None and not of_weights:
+            args, kwargs = replace(args, Carrier, twin_of), replace(kwargs, Carrier, twin_of)
+            tie(done, _settled(func, args, kwargs, twin, writes, carrier, False))
+        return done
+
+
+def _settled(
+    func: Any, args: Any, kwargs: Any, result: Any, writes: bool, like: Carrier, of_weights: bool
+) -> Any:
+    """What the network gets: carriers of the result, or its first argument, into which it was written."""
+    if writes:
+        return _write_back(func, args, kwargs, result, like)
+    result = wrap(result, like.forms, like.tape, of_weights)
+    if func in VIEWS and isinstance(args[0], Carrier) and not isinstance(like.moments, Gaussian):
+        shown = (replace(each, Carrier, Carrier.metadata) for each in (args[1:], kwargs))
+        join(result, args[0], func, *shown)
+    return result
+
+
+def twin_of(carrier: Carrier) -> Carrier:
+    """The carrier with the tape's graph; one that has none enters there, with noise of its own in every entry."""
+    if carrier.is_weight:
+        return carrier
+    if carrier.twin is None:
+        carrier.twin = carried(carrier.tape.entered(carrier.unpacked()), carrier.forms, carrier.tape)
+    return carrier.twin
+
+
+def tie(results: Any, twins: Any) -> None:
+    """Carriers in `results` get those in `twins`."""
+    for one, other in zip(_all_of(results), _all_of(twins), strict=True):
+        one.twin = other
+
+
+def _all_of(value: Any) -> list[Carrier]:
+    found: list[Carrier] = []
+    replace(tuple(value) if isinstance(value, Entries) else value, Carrier, found.append)
+    return found
 
 
 class TensorCarrier(Carrier, Tensor):  # type: ignore[misc, override]
     """A carrier for which isinstance(x, Tensor) holds: networks ask, and take another branch for what is none."""
 
     @staticmethod
-    def __new__(cls, moments: Any, forms: tuple[str, ...]) -> "TensorCarrier":
+    def __new__(cls, moments: Any, *_: Any) -> "TensorCarrier":
         mean = moments.mean
         return internals.make_wrapper_subclass(cls, mean.shape, dtype=mean.dtype, device=mean.device)
 
@@ -181,10 +228,12 @@ for _name in OPERATORS:  # torch's own ask the mode (mode.py), whatever stands o
     setattr(TensorCarrier, _name, getattr(Tensor, _name))
 
 
-def carried(moments: Any, forms: tuple[str, ...] = ("",)) -> Carrier:
+def carried(
+    moments: Any, forms: tuple[str, ...] = ("",), tape: Any = None, is_weight: bool = False
+) -> Carrier:
     """A carrier of `moments`; dynamo traces a plain object only."""
     plain = compiling() or not internals.make_wrapper_subclass
-    return Carrier(moments, forms) if plain else TensorCarrier(moments, forms)
+    return (Carrier if plain else TensorCarrier)(moments, forms, tape, is_weight)
 
 
 def is_complex(value: Any) -> bool:
@@ -202,16 +251,24 @@ def find(func: Any, forms: tuple[str, ...]) -> Callable[..., Any] | None:
     return None
 
 
-def wrap(value: Any, forms: tuple[str, ...]) -> Any:
+def wrap(value: Any, forms: tuple[str, ...], tape: Any = None, is_weight: bool = False) -> Any:
     """`value` with every moments object in it as a carrier."""
     if isinstance(value, Entries):
-        return Entries(carried(value.values, forms), value.indices)
-    return replace(value, RANDOM, lambda moments: carried(moments, forms))
+        return Entries(carried(value.values, forms, tape, is_weight), value.indices)
+    return replace(value, RANDOM, lambda moments: carried(moments, forms, tape, is_weight))
 
 
 def unwrap(value: Any) -> Any:
     """`value` with every carrier in it as moments: what leaves the network."""
-    return replace(value, Carrier, Carrier.unpacked)
+    return replace(value, Carrier, _left)
+
+
+def _left(carrier: Carrier) -> Moments:
+    held, tape = carrier.unpacked(), carrier.tape
+    if tape is None:
+        return Moments(held.mean, held.var, held.cov)
+    through = twin_of(carrier).unpacked().mean if tape.differentiable else held.mean
+    return Moments(held.mean, held.var, None, Trace(tape, through))
 
 
 def _without_inplace(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, bool]:
@@ -229,19 +286,24 @@ def writes_into_first(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _write_back(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, forms: tuple[str, ...]
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, like: Carrier
 ) -> Any:
     target = args[0]
     if isinstance(target, Carrier):
-        held = narrowed(result, forms)
+        held = narrowed(result, like.forms)
         if func in RESHAPES:  # the same numbers, seen by other views as before
             target.storage = Storage(held, target.storage, applied(RESHAPES[func], args[1:], kwargs))
         else:
             target.storage.write(held)
+        target.is_weight = target.is_weight and all(map(_is_weight, (*args, *kwargs.values())))
         return target
     if func in AUGMENTED:
-        return wrap(result, forms)
+        return wrap(result, like.forms, like.tape)
     raise NotImplementedError(no_place(func))
+
+
+def _is_weight(value: Any) -> bool:
+    return not isinstance(value, Carrier) or value.is_weight
 
 
 def first_carrier(values: Iterable[Any]) -> Any:

@@ -37,7 +37,7 @@ class CarrierMode(TorchFunctionMode):
         can = "full" not in carrier.forms and not compiling()
         if plain and can and writes_into_first(func, args, kwargs):
             known = isinstance(args[0], Carrier)
-            holder = args[0] if known else carried(certain(args[0].clone()), carrier.forms)
+            holder = args[0] if known else carried(certain(args[0].clone()), carrier.forms, carrier.tape)
             Carrier.handle(func, (holder, *args[1:]), kwargs)
             self._keep(target, holder)
             return target
@@ -55,18 +55,19 @@ class CarrierMode(TorchFunctionMode):
             if written is tensor:
                 return holder
             if written is base:
-                return carried(Moments(*(_part(t, tensor, base) for t in _dense(holder))), holder.forms)
+                part = Moments(*(_part(t, tensor, base) for t in _dense(holder)))
+                return carried(part, holder.forms, holder.tape)
         return tensor
 
     def _keep(self, tensor: Tensor, holder: Carrier) -> None:
         base = internals.base_of(tensor)
         if base is not None:
             whole = self._standing_for_one(base)
-            whole = whole if isinstance(whole, Carrier) else carried(certain(base), holder.forms)
+            whole = whole if isinstance(whole, Carrier) else carried(certain(base), holder.forms, holder.tape)
             moments = Moments(*(t.clone() for t in _dense(whole)))
             for own, new in zip(moments, holder.unpacked(), strict=True):
                 _part(own, tensor, base).copy_(new)
-            tensor, holder = base, carried(moments, holder.forms)
+            tensor, holder = base, carried(moments, holder.forms, holder.tape)
         self.written = [(t, h) for t, h in self.written if t is not tensor] + [(tensor, holder)]
 
     def leave(self) -> None:
@@ -90,12 +91,18 @@ def of_moments(function: Callable[[Any], Any], value: Any) -> Any:
     """`function(value)`; moments in `value` look like tensors to it, so that it may slice and add them."""
 
     def is_random(part: Any) -> bool:
-        return isinstance(part, Moments | Gaussian)
+        return isinstance(part, Moments)
 
     def as_carrier(part: Any) -> Any:
         if not is_random(part):
             return part
-        return carried(part, ("full",) if isinstance(part, Gaussian) else ("exact", "total", ""))
+        if part.cov is not None:
+            return carried(Gaussian(part.mean, part.cov), ("full",))
+        if part.trace is None:
+            return carried(part, ("exact", "total", ""))
+        carrier, twin = (carried(Moments(m, part.var), ("exact", "total", ""), part.trace.tape) for m in (part.mean, part.trace.mean))
+        carrier.twin = twin
+        return carrier
 
     if not any(map(is_random, pytree.tree_leaves(value, is_leaf=is_random))):
         return function(value)

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from bayesify.execution import transformed
 
@@ -69,13 +68,14 @@ class _Recomputed(torch.autograd.Function):
         return function(*inputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        needed = ctx.needs_input_grad[1:]
-        inputs = [t.detach().requires_grad_(n) for t, n in zip(ctx.saved_tensors, needed, strict=True)]
+        needed, again = ctx.needs_input_grad[1:], torch.is_grad_enabled()  # again: will be differentiated itself
+        inputs = list(ctx.saved_tensors)
+        if not again:
+            inputs = [t.detach().requires_grad_(n) for t, n in zip(inputs, needed, strict=True)]
         device, dtype, enabled = ctx.autocast  # backward runs outside the caller's autocast
         with torch.enable_grad(), torch.autocast(device, dtype, enabled):
             outputs = ctx.function(*inputs)
         wanted = [t for t, n in zip(inputs, needed, strict=True) if n]
-        found = iter(torch.autograd.grad(outputs, wanted, grads, allow_unused=True))
+        found = iter(torch.autograd.grad(outputs, wanted, grads, allow_unused=True, create_graph=again))
         return None, *(next(found) if n else None for n in needed)

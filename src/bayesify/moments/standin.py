@@ -5,6 +5,7 @@ it every operation it appears in. Methods, operators and attributes of a tensor 
 operations, so `x.view(...)`, `x + y` and `torch.relu(x)` all arrive in `handle`.
 """
 
+import inspect
 from typing import Any
 
 import torch
@@ -201,7 +202,11 @@ def in_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
 
 
 def learn_order(operation: Any) -> None:
-    """Ask torch for it once, because compiled code cannot."""
+    """Ask torch for it once, because compiled code cannot. Functions in Python have an order of their own."""
+    if inspect.isfunction(operation):
+        code = operation.__code__
+        ORDER[operation] = tuple("self" if n == "input" else n for n in code.co_varnames[: code.co_argcount])
+        return
     schemas = internals.operator_schemas(f"aten::{getattr(operation, '__name__', '')}")
     if schemas:
         ORDER[operation] = tuple(a.name for a in schemas[0].arguments if not a.kwarg_only)

@@ -5,12 +5,52 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bayesify.torch_internals import pytree
 
-class Moments(NamedTuple):
-    """Elementwise mean and variance of a random tensor (`var` is a variance, of the mean's shape)."""
+
+class MeanVar(NamedTuple):
+    """What moments unpack as."""
 
     mean: Tensor
     var: Tensor
+
+
+class Moments(MeanVar):
+    """Elementwise mean and variance of a random tensor (`var` is a variance, of the mean's shape).
+
+    Unpacks as mean, var. What leaves a network may know more:
+
+    cov:   (batch, n, n), the covariance of the n numbers of each example; None where only the variances are known
+    trace: by which `sweep` finds the covariance
+    """
+
+    cov: Tensor | None = None
+    trace: "Trace | None" = None
+
+    def __new__(
+        cls, mean: Tensor, var: Tensor, cov: Tensor | None = None, trace: "Trace | None" = None
+    ) -> "Moments":
+        self = super().__new__(cls, mean, var)
+        if cov is not None:
+            self.cov = cov
+        if trace is not None:
+            self.trace = trace
+        return self
+
+
+class Trace(NamedTuple):
+    """Where noise entered on the way (a `Tape`), and the mean with a graph from there."""
+
+    tape: Any
+    mean: Tensor
+
+
+pytree.register_pytree_node(  # the same with and without a covariance, which maps as mean and variance do
+    Moments,
+    lambda m: ([m.mean, m.var] if m.cov is None else [m.mean, m.var, m.cov], None),
+    lambda values, _: Moments(*values),
+    serialized_type_name="bayesify.Moments",
+)
 
 
 def certain(value: Tensor) -> Moments:

@@ -16,7 +16,7 @@ from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.shapes import weighted_nll
 from bayesify.moments import certain, replace
 
-LOGITS = ("bound", "second_order", "mean")
+LOGITS = ("bound", "second_order", "mean", "probe")
 OBJECTIVES = {"expected": "expected_log_prob", "gaussian": "gaussian_log_prob"}  # methods of the likelihood
 
 

@@ -11,25 +11,31 @@ from torch import Tensor, nn
 from bayesify import torch_internals as internals
 from bayesify.execution import compiling
 from bayesify.families import Family
-from bayesify.moments import Carrier, CarrierMode, Gaussian, Moments, carried, unwrap
+from bayesify.moments import Carrier, CarrierMode, Moments, carried, unwrap
 from bayesify.moments.foreign_functions import scripts_inlined
 from bayesify.moments.rules.covariance import independent
+from bayesify.moments.tape import Tape
 from bayesify.torch_internals import pytree
 from bayesify.weights.calls import Call, CheckpointGuard, Slots, Values, call_with
 
 FIRST_ORDER = ("",)  # forms of the rules: first order everywhere
 
 
-def carriers(distributions: Mapping[str, Family], forms: tuple[str, ...] = FIRST_ORDER) -> dict[str, Carrier]:
+def carriers(
+    distributions: Mapping[str, Family], forms: tuple[str, ...] = FIRST_ORDER, tape: Tape | None = None
+) -> dict[str, Carrier]:
     """A carrier of the moments of every distribution, by name."""
-    return {name: _carried(Moments(q.mean, q.variance), forms) for name, q in distributions.items()}
+    moments = {name: Moments(q.mean, q.variance) for name, q in distributions.items()}
+    return {name: _carried(each, forms, tape, is_weight=True) for name, each in moments.items()}
 
 
-def _carried(moments: Moments, forms: tuple[str, ...]) -> Carrier:
+def _carried(moments: Moments, forms: tuple[str, ...], tape: Tape | None, is_weight: bool = False) -> Carrier:
     """A carrier; for residual sums with their cross term one whose mean can be differentiated by."""
     if "cross" in forms and not moments.mean.requires_grad:
         moments = Moments(moments.mean.detach().requires_grad_(), moments.var)
-    return carried(moments, forms)
+    if tape is not None and not is_weight and not tape.differentiable:
+        moments = tape.entered(Moments(moments.mean, moments.var.detach()))
+    return carried(moments, forms, tape, is_weight)
 
 
 def call_with_moments(
@@ -39,13 +45,14 @@ def call_with_moments(
     call: Call,
     guard: CheckpointGuard | None = None,
     forms: tuple[str, ...] = FIRST_ORDER,
+    tape: Tape | None = None,
 ) -> Any:
     """The call with moments; a `Moments` in an argument carries variance of its own (sensor noise)."""
 
     def wrapped(value: Any) -> Any:
         if not isinstance(value, Moments):
             return value
-        return carried(independent(value), forms) if "full" in forms else _carried(value, forms)
+        return carried(independent(value), forms) if "full" in forms else _carried(value, forms, tape)
 
     args = pytree.tree_map(wrapped, call.args, is_leaf=_is_moments)
     call = call._replace(args=args, kwargs=pytree.tree_map(wrapped, dict(call.kwargs), is_leaf=_is_moments))
@@ -76,7 +83,7 @@ def _unwrapped(mode: CarrierMode, output: Any) -> Any:
 
     def one(value: Any) -> Any:
         value = unwrap(mode.standing_for(value))
-        if isinstance(value, Moments | Gaussian | Tensor | nn.Module):  # dynamo knows no __dict__ of these
+        if isinstance(value, Moments | Tensor | nn.Module):  # dynamo knows no __dict__ of these
             return value
         held = getattr(value, "__dict__", None)
         if not isinstance(held, dict):
@@ -93,3 +100,12 @@ def _unwrapped(mode: CarrierMode, output: Any) -> Any:
 
 def _is_moments(value: Any) -> bool:
     return isinstance(value, Moments)
+
+
+def batch_of(call: Call) -> int:
+    """Examples in a call: the first dimension of its first tensor."""
+    for value in (*call.args, *call.kwargs.values()):
+        for each in pytree.tree_leaves(value):
+            if isinstance(each, Tensor) and each.dim():
+                return len(each)
+    return 1

@@ -14,10 +14,11 @@ from bayesify.execution import compiling
 from bayesify.families import Family, RandomTensor
 from bayesify.families.location_scale import LOG_STD_OF_NOTHING
 from bayesify.moments import Moments, replace
+from bayesify.moments.tape import Tape
 from bayesify.moments.values import mean_of
 from bayesify.passes.last_layer import last_layer, last_output, refusal
 from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, random_weights
-from bayesify.passes.moments import FIRST_ORDER, call_with_moments, carriers
+from bayesify.passes.moments import FIRST_ORDER, batch_of, call_with_moments, carriers
 from bayesify.posteriors.base import Idle, Posterior
 from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.priors import Prior
@@ -55,6 +56,8 @@ class Factorized(Posterior):
         same_draws: bool = False,
         num_likelihood_draws: int = 1,
         forms: tuple[str, ...] = FIRST_ORDER,
+        swept: bool = False,
+        probed: bool = False,
         example: Call | None = None,
         **family_options: Any,
     ) -> None:
@@ -65,6 +68,8 @@ class Factorized(Posterior):
         self.same_draws = same_draws
         self.num_likelihood_draws = num_likelihood_draws
         self.forms = forms
+        self.swept, self.probed = swept, probed
+        self.layouts: dict[Any, Any] = {}  # where activations have their examples, for the sweep
         self.slots = selection.slots
         self.q = nn.Module()
         self.leaves = {name: self._leaf(name, **family_options) for name in self.slots}
@@ -98,7 +103,7 @@ class Factorized(Posterior):
             if kl_terms is not None:
                 kl_terms.append(self._kl(distributions))
             if self.sampling == "moments":
-                return carriers(distributions, self.forms)
+                return carriers(distributions, self.forms, tape)
             return random_weights(distributions, samples, call.generator)
 
         eager = not compiling()
@@ -107,7 +112,9 @@ class Factorized(Posterior):
             self.observe(net, call)
         samples = self._samples(net, many)
         collected = 0 if kl_terms is None else len(kl_terms)
-        function = partial(call_with_moments, forms=self.forms) if self.sampling == "moments" else call_with
+        tape = self._tape(net, call)
+        moments = partial(call_with_moments, forms=self.forms, tape=tape)
+        function = moments if self.sampling == "moments" else call_with
         retry = eager and bool(samples)
         buffers = [buffer.clone() for buffer in net.buffers()] if retry and net.training else []
         try:
@@ -121,6 +128,12 @@ class Factorized(Posterior):
             if kl_terms is not None:
                 del kl_terms[collected:]  # of this member only
             return self.run(net, call, member, kl_terms)
+
+    def _tape(self, net: nn.Module, call: Call) -> Tape | None:
+        """For the sweep: of a loss where the data term asks for it, else of a network in eval mode."""
+        if not (self.probed if call.for_loss else self.swept and not net.training):
+            return None
+        return Tape(batch_of(call), self.layouts, torch.is_grad_enabled())
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return {name: q.rsample(n, generator) for name, q in self.distributions(list(self.slots)).items()}

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.families import standard_normal
-from bayesify.moments import Gaussian
+from bayesify.moments import Moments
 
 
 def draws_of(output: Any, num_draws: int, generator: Generator | None, at_once: int) -> Iterable[Any]:
@@ -18,7 +18,7 @@ def draws_of(output: Any, num_draws: int, generator: Generator | None, at_once: 
     most = max(2, at_once // max(output.mean.numel(), 1))
     for start in range(0, num_draws, most):
         noise = _matched_noise(min(most, num_draws - start), output.mean, generator)
-        if isinstance(output, Gaussian):
+        if output.cov is not None:
             yield _correlated(output, noise)
         else:
             yield output.mean + output.var.clamp_min(0).sqrt() * noise
@@ -33,7 +33,7 @@ def _matched_noise(n: int, like: Tensor, generator: Generator | None) -> Tensor:
     return noise / noise.square().mean(0).sqrt()
 
 
-def _correlated(output: Gaussian, noise: Tensor) -> Tensor:
+def _correlated(output: Moments, noise: Tensor) -> Tensor:
     """mean + root·noise with root·rootᵀ = cov, by eigenvalues: a covariance may lack full rank."""
     values, vectors = torch.linalg.eigh(output.cov)
     root = vectors * values.clamp_min(0).sqrt()[..., None, :]

@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 from bayesify import torch_internals as internals
 from bayesify.batches import inputs_for
 from bayesify.moments import Moments, certain, holds, replace
+from bayesify.moments.sweep import finished
 from bayesify.moments.values import mean_of
 from bayesify.passes.stacked import BatchedRemoved, Stacked
 from bayesify.posteriors import Call
@@ -140,7 +141,7 @@ def outputs(
     """The network's predictions for `num_draws` draws of one member, in chunks (draws, batch, ...)."""
     posterior, net = model.posterior, model.net
     if posterior.sampling == "moments":
-        moments = replace(model.pick(posterior.run(net, call, member)), Tensor, certain)
+        moments = finished(replace(model.pick(posterior.run(net, call, member)), Tensor, certain))
         yield from draws_of(moments, num_draws, call.generator, JOINED_NUMBERS)
         return
     if is_sharded_unit(model):  # the weights exist only inside forward

@@ -1,0 +1,69 @@
+"""Which entries of an activation belong to which example."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bayesify.execution import can_read_values
+
+
+class Layout(NamedTuple):
+    """dim: of the examples.  split: they are the slower part of that dimension, the faster one has `size // batch`."""
+
+    dim: int
+    batch: int
+
+    def of_values(self, values: Tensor) -> Tensor:
+        """(batch, …)."""
+        values = values.movedim(self.dim, 0)
+        return values if len(values) == self.batch else values.unflatten(0, (self.batch, -1))
+
+    def of_seeds(self, values: Tensor) -> Tensor:
+        """(seeds, batch, …)."""
+        values = values.movedim(1 + self.dim, 1)
+        return values if values.shape[1] == self.batch else values.unflatten(1, (self.batch, -1))
+
+
+def find_layouts(
+    output: Tensor, places: Sequence[Tensor], batch: int, known: dict[Any, Any]
+) -> list[Layout]:
+    """Of each of `places`, activations from which `output` (batch, …) was computed.
+
+    An example's outputs depend on its own entries alone: the derivatives of those of the first example tell which they are.
+    Learned once for all passes of the same shapes; compiled code goes by what was learned, else by the shapes.
+    """
+    key = (batch, *(tuple(place.shape) for place in places))
+    if key in known:
+        return known[key]
+    candidates = [_candidates(place, batch) for place in places]
+    if batch == 1 or not can_read_values():
+        return [each[0] for each in candidates]
+    first = torch.autograd.grad(output[0].sum(), places, retain_graph=True, allow_unused=True)
+    known[key] = [_fitting(each, delta) for each, delta in zip(candidates, first, strict=True)]
+    return known[key]
+
+
+def _candidates(place: Tensor, batch: int) -> list[Layout]:
+    dims = [d for d, size in enumerate(place.shape) if size == batch]
+    dims += [d for d, size in enumerate(place.shape) if size != batch and size % batch == 0]
+    if not dims:
+        raise NotImplementedError(
+            f"covariance='outputs' needs to know which numbers belong to which of the {batch} examples, and an activation of "
+            f"shape {tuple(place.shape)} has none of them in a dimension: use covariance='diagonal'"
+        )
+    return [Layout(d, batch) for d in dims]
+
+
+def _fitting(candidates: list[Layout], delta: Tensor | None) -> Layout:
+    """The first in which nothing outside of the first example moves its outputs."""
+    if delta is None:
+        return candidates[0]
+    for layout in candidates:
+        if not layout.of_values(delta)[1:].any():
+            return layout
+    raise NotImplementedError(
+        f"covariance='outputs' takes the outputs of an example as functions of this example alone, and here (an activation of "
+        f"shape {tuple(delta.shape)}) they depend on others too: use covariance='diagonal'"
+    )

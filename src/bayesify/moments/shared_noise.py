@@ -1,0 +1,167 @@
+"""The noise of a weight, which all its uses share: Σ σ² A_c A_d, A = Σ over uses of ∂(mean output)/∂(mean weight)."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bayesify.moments.layouts import Layout
+from bayesify.moments.rules.pool import per_dimension
+
+AT_ONCE = 2**26  # numbers of A, for which examples are taken in groups
+
+
+class Use:
+    """One use of a weight: its mean, by which uses are told apart, its variance, and the mean of what came out."""
+
+    def __init__(self, weight: Tensor, var: Tensor, mean: Tensor) -> None:
+        self.weight = weight
+        self.var = var
+        self.mean = mean
+
+    def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
+        """(batch, seeds, seeds) of all uses of this weight, each with its δ (seeds, batch, …)."""
+        raise NotImplementedError
+
+
+class Elementwise(Use):
+    """z = w ∘ x or z = w + x, with w spread over the other dimensions; x is 1 for a sum."""
+
+    def __init__(self, weight: Tensor, var: Tensor, mean: Tensor, factor: Any = 1.0) -> None:
+        super().__init__(weight, var, mean)
+        self.factor = factor
+
+    def rows(self, delta: Tensor, layout: Layout) -> Tensor:
+        """A (seeds, batch, n)."""
+        factor = self.factor
+        if isinstance(factor, Tensor):
+            delta = delta * layout.of_values(factor.expand(self.mean.shape))
+        else:
+            delta = delta * factor
+        # the weight's shape beside that of z, the examples' dimension first
+        shape = (1,) * (self.mean.dim() - self.weight.dim()) + tuple(self.weight.shape)
+        shape = (shape[layout.dim], *shape[: layout.dim], *shape[layout.dim + 1 :])
+        split = delta.dim() - 1 - self.mean.dim()  # 1 where examples are part of a dimension
+        spread = [2 + split + i - 1 for i, size in enumerate(shape) if i and size == 1]
+        spread += [2] if split else []
+        rows = delta.sum(spread) if spread else delta
+        return rows.flatten(2)
+
+    def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
+        rows = sum(use.rows(delta, layout) for use, delta, layout in used)  # type: ignore[misc]
+        rows = rows.transpose(0, 1)  # type: ignore[attr-defined]  # (batch, seeds, n)
+        return (rows * self.var.reshape(-1)) @ rows.mT
+
+
+class Positions(NamedTuple):
+    """δ (seeds, batch, groups, positions, k) and inputs x (batch, groups, positions, l) of a linear map."""
+
+    delta: Tensor
+    x: Tensor
+
+
+class Linear(Use):
+    """y = w·x at every position: A_kl = Σ_p δ_kp x_lp."""
+
+    def __init__(self, weight: Tensor, var: Tensor, mean: Tensor, x: Tensor) -> None:
+        super().__init__(weight, var, mean)
+        self.x = x
+
+    def positions(self, delta: Tensor, layout: Layout) -> Positions:
+        x = layout.of_values(self.x)
+        return Positions(
+            delta.reshape(*delta.shape[:2], 1, -1, delta.shape[-1]), x.reshape(len(x), 1, -1, x.shape[-1])
+        )
+
+    def variances(self) -> Tensor:
+        """(groups, k, l)."""
+        return self.var[None]
+
+    def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
+        parts = [use.positions(delta, layout) for use, delta, layout in used]
+        delta = torch.cat([part.delta for part in parts], 3) if len(parts) > 1 else parts[0].delta
+        x = torch.cat([part.x for part in parts], 2) if len(parts) > 1 else parts[0].x
+        var = self.variances()
+        if x.shape[2] == 1:  # A has rank one
+            by_entry = torch.einsum("gkl,bgpl->bgpk", var, x.square())
+            delta = delta.transpose(0, 1)  # (batch, seeds, groups, positions, k)
+            return (delta * by_entry[:, None]).flatten(2) @ delta.flatten(2).mT
+        size = max(1, AT_ONCE // max(len(delta) * var.numel(), 1))
+        parts_of_batch = zip(delta.split(size, 1), x.split(size), strict=True)
+        return torch.cat([_gram(d, each, var) for d, each in parts_of_batch])
+
+
+class Convolution(Linear):
+    """The same of patches. Of a transposed one, x and δ change places."""
+
+    def __init__(self, weight: Tensor, var: Tensor, mean: Tensor, x: Tensor, geometry: Any, transposed: bool) -> None:
+        super().__init__(weight, var, mean, x)
+        self.geometry = geometry  # stride, padding, dilation, groups
+        self.transposed = transposed
+
+    def positions(self, delta: Tensor, layout: Layout) -> Positions:
+        kernel, groups = self.weight.shape[2:], self.geometry[3]
+        seeds, each = delta.shape[0], len(self.x) // layout.batch  # images that an example consists of
+        delta = delta.reshape(-1, *delta.shape[delta.dim() - self.x.dim() + 1 :])  # (seeds · images, channels, …)
+        if self.transposed:  # w (inputs, outputs / groups, …)
+            d = patches(delta, kernel, self.geometry)  # (…, groups, positions, l)
+            x = self.x.flatten(2).unflatten(1, (groups, -1)).mT
+            d = d[:, :, : x.shape[2]]
+        else:
+            d = delta.flatten(2).unflatten(1, (groups, -1)).mT  # (…, groups, positions, k)
+            x = patches(self.x, kernel, self.geometry)
+        d, x = d.unflatten(0, (seeds, layout.batch, each)), x.unflatten(0, (layout.batch, each))
+        return Positions(d.transpose(2, 3).flatten(3, 4), x.transpose(1, 2).flatten(2, 3))
+
+    def variances(self) -> Tensor:
+        var = self.var.flatten(1).unflatten(0, (self.geometry[3], -1))  # (groups, k, l)
+        return var.mT if self.transposed else var
+
+
+class Lookup(Use):
+    """Rows of a table: places with the same index share their noise."""
+
+    def __init__(self, weight: Tensor, var: Tensor, mean: Tensor, indices: Tensor) -> None:
+        super().__init__(weight, var, mean)
+        self.indices = indices
+
+    def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
+        found = [
+            (delta.reshape(*delta.shape[:2], -1, delta.shape[-1]), layout.of_values(use.indices).reshape(layout.batch, -1))
+            for use, delta, layout in used
+        ]
+        delta = torch.cat([d for d, _ in found], 2)  # (seeds, batch, positions, features)
+        indices = torch.cat([i for _, i in found], 1)  # (batch, positions)
+        same = (indices[:, :, None] == indices[:, None, :]).to(delta.dtype)
+        scaled = (delta * self.var[indices].sqrt()).transpose(0, 1)  # (batch, seeds, positions, features)
+        together = torch.einsum("bpq,bsqf->bspf", same, scaled)
+        return scaled.flatten(2) @ together.flatten(2).mT
+
+
+def _gram(delta: Tensor, x: Tensor, var: Tensor) -> Tensor:
+    rows = torch.einsum("sbgpk,bgpl->bsgkl", delta, x)
+    return (rows * var).flatten(2) @ rows.flatten(2).mT
+
+
+def patches(x: Tensor, kernel: torch.Size, geometry: Any) -> Tensor:
+    """(batch, channels, *spatial) -> (batch, groups, positions, patch)."""
+    dims = len(kernel)
+    stride, dilation = (per_dimension(value, dims) for value in (geometry[0], geometry[2]))
+    sides = [side for pad in reversed(_padding(geometry[1], kernel, dilation)) for side in pad]
+    x = F.pad(x, sides) if any(sides) else x
+    for d in range(dims):  # (batch, channels, *positions, *kernel)
+        reach = dilation[d] * (kernel[d] - 1) + 1
+        x = x.unfold(2 + d, reach, stride[d])[..., :: dilation[d]]
+    x = x.flatten(2 + dims).flatten(2, 1 + dims)  # (batch, channels, positions, offsets)
+    x = x.unflatten(1, (geometry[3], -1)).transpose(2, 3)  # (batch, groups, positions, channels, offsets)
+    return x.flatten(3)
+
+
+def _padding(padding: Any, kernel: torch.Size, dilation: tuple[int, ...]) -> list[tuple[int, int]]:
+    """What is added before and behind, along every dimension."""
+    if padding == "same":
+        totals = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+        return [(total // 2, total - total // 2) for total in totals]
+    return [(pad, pad) for pad in per_dimension(0 if padding == "valid" else padding, len(kernel))]

@@ -1,0 +1,85 @@
+"""The covariance of a network's outputs, by one adjoint sweep per output through the network of means.
+
+The entries of an activation share the noise of the weights: all positions of a convolution, all tokens, all units behind
+a layer. Variances by entry leave that out, and on trained networks it is most of the variance. So a pass notes where
+noise enters and how much (tape.py), and the derivatives δ of the outputs' means by the means there, variances held
+constant, carry it to the outputs together:
+
+    Cov_cd = Σ over weights of Σ_kl σ²_kl A_ckl A_dkl,  A = Σ over uses of ∂(mean output)/∂(mean weight)   shared noise
+           + Σ over activations of Σ_i δ_ci δ_di r_i                                                  noise by entry
+
+r is the variance that an operation adds to what linear propagation hands on: noise × noise in a product, and the
+remainder Var y − (E f′)² Var x of an activation.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesify.moments.layouts import find_layouts
+from bayesify.moments.standin import replace
+from bayesify.moments.values import Moments
+
+
+MOST = 100  # outputs of an example; more would take as many sweeps
+
+
+def covariance(output: Moments) -> Tensor:
+    """(batch, n, n) of the n numbers of each example in `output`, which has its trace with it."""
+    n = output.mean[0].numel()
+    unit = torch.eye(n, dtype=output.mean.dtype, device=output.mean.device)
+    return gram(output, unit.view(n, 1, *output.mean.shape[1:]).expand(n, *output.mean.shape))
+
+
+def gram(output: Moments, seeds: Tensor) -> Tensor:
+    """seeds (s, batch, …) -> (batch, s, s): uᵀ Cov u′ of every pair of them."""
+    assert output.trace is not None
+    tape, end = output.trace
+    places = [*(mean for mean, _ in tape.noises), *(use.mean for uses in tape.uses for use in uses)]
+    with torch.enable_grad():
+        layouts = find_layouts(end, places, tape.batch, tape.layouts)
+        found = _derivatives(end, places, seeds, tape.differentiable)
+        rows = [None if d is None else at.of_seeds(d) for d, at in zip(found, layouts, strict=True)]
+        total = seeds.new_zeros(seeds.shape[1], len(seeds), len(seeds))
+        start = len(tape.noises)
+        for delta, layout, (_, var) in zip(rows, layouts, tape.noises, strict=False):
+            if delta is not None:
+                total = total + _of_entries(delta.flatten(2), layout.of_values(var).flatten(1))
+        for uses in tape.uses:
+            each = zip(uses, rows[start:], layouts[start:], strict=False)
+            used = [(use, delta, layout) for use, delta, layout in each if delta is not None]
+            total = total + uses[0].gram_of(used) if used else total
+            start += len(uses)
+    return total if tape.differentiable else total.detach()
+
+
+def _derivatives(end: Tensor, places: Any, seeds: Tensor, again: bool) -> Any:
+    """δ of every seed, (seeds, …) each."""
+    if len(seeds) > 1:
+        return torch.autograd.grad(
+            end, places, seeds, retain_graph=True, create_graph=again, is_grads_batched=True, allow_unused=True
+        )
+    found = torch.autograd.grad(end, places, seeds[0], retain_graph=True, create_graph=again, allow_unused=True)
+    return [None if delta is None else delta[None] for delta in found]
+
+
+def _of_entries(delta: Tensor, var: Tensor) -> Tensor:
+    """Σ_i δ_si δ_ti r_i; delta (seeds, batch, n), var (batch, n)."""
+    delta = delta.transpose(0, 1)  # (batch, seeds, n)
+    return (delta * var[:, None]) @ delta.mT
+
+
+def finished(output: Any) -> Any:
+    """`output` with the covariances of what has a trace; of more than MOST numbers with their variances alone."""
+    return replace(output, Moments, _finished)
+
+
+def _finished(output: Moments) -> Moments:
+    if output.trace is None:
+        return output
+    mean = output.mean if output.trace.tape.differentiable else output.mean.detach()
+    if mean[0].numel() > MOST:
+        return Moments(mean, output.var)
+    cov = covariance(output)
+    return Moments(mean, cov.diagonal(dim1=-2, dim2=-1).reshape(mean.shape), cov)
