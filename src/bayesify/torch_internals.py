@@ -219,6 +219,11 @@ def graph_breaks() -> int:
     return sum(found.get("graph_break", {}).values())
 
 
+dynamo_config = _internal(
+    "torch._dynamo.config",
+    "compiling the sweep of density propagation, which takes derivatives in the forward pass",
+    "compiled code with covariance='outputs': use covariance='diagonal' there",
+)
 functorch_config = _internal(
     "torch._functorch.config",
     "keeping compiled steps of density propagation in torch's cache",

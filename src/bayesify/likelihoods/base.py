@@ -12,7 +12,8 @@ from torch import Generator, Tensor, nn
 
 from bayesify.likelihoods.classes import Classes
 from bayesify.likelihoods.draws import rsample
-from bayesify.likelihoods.shapes import normal_log_prob, weighted_nll
+from bayesify.likelihoods.shapes import normal_log_prob, random_signs, sum_over_example, weighted_nll
+from bayesify.moments.values import Moments
 from bayesify.torch_internals import pytree
 
 TASKS = ("classification", "regression")
@@ -97,6 +98,26 @@ class Likelihood(nn.Module, ABC):
         drawn = rsample(output, OUTPUT_DRAWS)
         repeated = target.expand(OUTPUT_DRAWS, *target.shape).flatten(0, 1)
         return over_draws(lambda z: self.per_example(z, repeated), drawn).mean(0)
+
+    def probe(self, output: Any, target: Tensor) -> tuple[Tensor, Any, Tensor]:
+        """E log p(y | z) to first order about the variances in `output`: (log_prob, u, held), without a gradient by
+        them. On average over random signs in u, log_prob − (Σ uᵀ Cov u − held) has the covariance in their place.
+
+        u is (seeds, batch, …) as the output (or each head) is: u_k = ξ_k √(−∂E log p/∂Var z_k).
+        """
+        heads = output if type(output) is tuple else (output,)
+        fixed = [head.var.detach().requires_grad_() for head in heads]
+        with torch.enable_grad():
+            known = tuple(Moments(h.mean.detach(), v) for h, v in zip(heads, fixed, strict=True))
+            expected = self.expected_log_prob(known if type(output) is tuple else known[0], target)
+            slopes = torch.autograd.grad(-expected.sum(), fixed)
+        u = tuple((slope.clamp_min(0).sqrt() * random_signs(slope))[None] for slope in slopes)
+        held: Any = sum(
+            sum_over_example(s.clamp_min(0) * v.detach()) for s, v in zip(slopes, fixed, strict=True)
+        )
+        known = tuple(Moments(h.mean, h.var.detach()) for h in heads)
+        log_prob = self.expected_log_prob(known if type(output) is tuple else known[0], target)
+        return log_prob, u if type(output) is tuple else u[0], held
 
     def gaussian_log_prob(self, output: Any, target: Tensor, var_floor: float = 1e-3) -> Tensor:
         """log of the normal density of y under the moments of the prediction, per example (paper 3, eq. 11): (batch,).

@@ -7,9 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.likelihoods.base import Likelihood
-from bayesify.likelihoods.shapes import at_least_float32, normal_log_prob, sum_over_example
+from bayesify.likelihoods.shapes import at_least_float32, normal_log_prob, random_signs, sum_over_example
 from bayesify.moments.rules.softmax import softmax_var
-from bayesify.moments.sweep import gram
 from bayesify.moments.values import Moments
 
 
@@ -115,8 +114,6 @@ class Categorical(Likelihood):
 
     def expected_log_prob(self, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
         """It has no closed form: a lower "bound", an expansion to "second_order", or at the "mean": log p(y | E z)."""
-        if logits == "probe" and not target.is_floating_point():
-            return self._probed(output, target)
         if logits == "bound" and not target.is_floating_point():
             return self.log_prob(self._cautious_logits(output, target), target)
         log_prob = self.log_prob(output.mean, target)
@@ -146,20 +143,29 @@ class Categorical(Likelihood):
         half = 0.5 * output.var
         return output.mean + half - torch.zeros_like(half).scatter(dim, index, 2 * half.gather(dim, index))
 
-    def _probed(self, output: Moments, target: Tensor) -> Tensor:
-        """The bound to first order about the variances of one pass, with Var(z_k − z_y) of the sweep: Σ_k π_k of it is
-        uᵀ Cov u on average over random signs ξ, u = Σ_{k≠y} √π_k ξ_k (e_k − e_y)."""
+    def probe(self, output: Any, target: Tensor) -> tuple[Tensor, Any, Tensor]:
+        """About differences of logits: ½ Σ_k π_k Var(z_k − z_y), π_k the weights of the bound, is the mean over random
+        signs ξ of uᵀ Cov u, u = Σ_{k≠y} √(π_k/2) ξ_k (e_k − e_y)."""
+        if target.is_floating_point():
+            return super().probe(output, target)
         known = Moments(output.mean, output.var.detach())
         cautious = self._cautious_logits(known, target)
         with torch.no_grad():
-            chosen = self.classes.one_hot(target, output.mean).to(output.mean.dtype)
-            share = cautious.softmax(self.class_dim) * (1 - chosen)
-            s_y = (known.var * chosen).sum(self.class_dim, keepdim=True)
-            held = (share * (known.var + s_y)).sum(self.class_dim)
-            u = share.sqrt() * torch.empty_like(share).bernoulli_(0.5).mul_(2).sub_(1)
-            u = u - chosen * u.sum(self.class_dim, keepdim=True)
-        found = gram(output, u[None])[:, 0, 0]
-        return self.log_prob(cautious, target) - 0.5 * (found - held)
+            dim = self.class_dim
+            valid = target.masked_fill(target == self.ignore_index, 0)
+            chosen = F.one_hot(valid, cautious.shape[dim]).movedim(-1, dim).to(cautious.dtype)
+            counted = (
+                self._counted(target).unsqueeze(dim if dim >= 0 else dim + cautious.dim()).to(cautious.dtype)
+            )
+            share = 0.5 * counted * cautious.softmax(dim) * (1 - chosen)
+            own = (known.var * chosen).sum(dim, keepdim=True)
+            u = share.sqrt() * random_signs(share)
+            u = u - chosen * u.sum(dim, keepdim=True)
+        return (
+            self.log_prob(cautious, target),
+            u[None],
+            sum_over_example((share * (known.var + own)).sum(dim)),
+        )
 
     def _curvature(self, output: Moments) -> Tensor:
         """E log Σ exp z − log Σ exp E z to second order: ½ Σ_k p_k(1 − p_k) Var z_k, or ½ tr(J Cov z)."""

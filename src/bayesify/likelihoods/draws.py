@@ -15,7 +15,7 @@ def rsample(output: Any, num_draws: int, generator: Generator | None = None) -> 
     mean = output.mean
     noise = standard_normal((num_draws, *mean.shape), mean, generator)
     if output.cov is not None:
-        moved = torch.einsum("bij,sbj->sbi", _root(output.cov), noise.flatten(2))
+        moved = torch.einsum("bij,sbj->sbi", _root(output.cov), noise.reshape(*noise.shape[:2], -1))
         return mean + moved.view(noise.shape)
     return mean + output.var.clamp_min(1e-16).sqrt() * noise  # a root of 0 has no gradient
 

@@ -97,7 +97,7 @@ class DensityPropagation(Method):
             sampling="moments",
             init_std=self.init_std,
             forms=self.forms,
-            swept=self.covariance == "outputs",
+            swept=self.covariance == "outputs" and self.residual == "sum",
             probed=self.logits == "probe",
             example=example,
         )

@@ -92,7 +92,9 @@ class BayesianModule(nn.Module):
         call = as_call(x, kwargs, generator, for_loss=target is not None)
         with self._locked():
             if target is None:
-                return finished(self.posterior.run(self.net, call, pick_member(self.posterior, self.net, generator)))
+                return finished(
+                    self.posterior.run(self.net, call, pick_member(self.posterior, self.net, generator))
+                )
             return negative_elbo(self, call, target, num_draws, sample_weight)
 
     def loss(self, x: Any, y: Tensor, num_draws: int = 1, **kwargs: Any) -> Loss:

@@ -150,7 +150,9 @@ class Carrier(StandIn):
         if tape is not None and (result := tape.instead(func, args, kwargs)) is not None:
             return result
         args, kwargs, writes = _without_inplace(func, args, kwargs)
-        simplex, half = function in TAKES_SIMPLEX, function in TAKES_HALF
+        # differences of variances, which a tape takes of activations, are not for half precision
+        half = function in TAKES_HALF and not (tape is not None and tape.needs_precision(function))
+        simplex = function in TAKES_SIMPLEX
 
         def unpack(carrier: Carrier) -> Any:
             return carrier.unpacked(simplex, half)
@@ -285,9 +287,7 @@ def writes_into_first(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return bool(args[place]) if place < len(args) else func in INPLACE or bool(kwargs.get("inplace", False))
 
 
-def _write_back(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, like: Carrier
-) -> Any:
+def _write_back(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, like: Carrier) -> Any:
     target = args[0]
     if isinstance(target, Carrier):
         held = narrowed(result, like.forms)

@@ -9,8 +9,12 @@ from torch import Tensor
 from bayesify.execution import can_read_values
 
 
+class Unknown(Exception):
+    """It cannot be told, or an example has no entries of its own."""
+
+
 class Layout(NamedTuple):
-    """dim: of the examples.  split: they are the slower part of that dimension, the faster one has `size // batch`."""
+    """dim: of the examples, which may be the slower part of it."""
 
     dim: int
     batch: int
@@ -26,12 +30,10 @@ class Layout(NamedTuple):
         return values if values.shape[1] == self.batch else values.unflatten(1, (self.batch, -1))
 
 
-def find_layouts(
-    output: Tensor, places: Sequence[Tensor], batch: int, known: dict[Any, Any]
-) -> list[Layout]:
+def find_layouts(output: Tensor, places: Sequence[Tensor], batch: int, known: dict[Any, Any]) -> list[Layout]:
     """Of each of `places`, activations from which `output` (batch, …) was computed.
 
-    An example's outputs depend on its own entries alone: the derivatives of those of the first example tell which they are.
+    An example's outputs depend on its own entries alone: derivatives of the first one's outputs tell which they are.
     Learned once for all passes of the same shapes; compiled code goes by what was learned, else by the shapes.
     """
     key = (batch, *(tuple(place.shape) for place in places))
@@ -49,9 +51,9 @@ def _candidates(place: Tensor, batch: int) -> list[Layout]:
     dims = [d for d, size in enumerate(place.shape) if size == batch]
     dims += [d for d, size in enumerate(place.shape) if size != batch and size % batch == 0]
     if not dims:
-        raise NotImplementedError(
-            f"covariance='outputs' needs to know which numbers belong to which of the {batch} examples, and an activation of "
-            f"shape {tuple(place.shape)} has none of them in a dimension: use covariance='diagonal'"
+        raise Unknown(
+            f"the covariance of the outputs needs to know which numbers belong to which of the {batch} examples, and "
+            f"an activation of shape {tuple(place.shape)} has no dimension of them"
         )
     return [Layout(d, batch) for d in dims]
 
@@ -63,7 +65,7 @@ def _fitting(candidates: list[Layout], delta: Tensor | None) -> Layout:
     for layout in candidates:
         if not layout.of_values(delta)[1:].any():
             return layout
-    raise NotImplementedError(
-        f"covariance='outputs' takes the outputs of an example as functions of this example alone, and here (an activation of "
-        f"shape {tuple(delta.shape)}) they depend on others too: use covariance='diagonal'"
+    raise Unknown(
+        f"the covariance of the outputs takes those of an example as functions of this example alone, and here (an "
+        f"activation of shape {tuple(delta.shape)}) they depend on others too"
     )

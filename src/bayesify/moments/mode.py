@@ -100,7 +100,10 @@ def of_moments(function: Callable[[Any], Any], value: Any) -> Any:
             return carried(Gaussian(part.mean, part.cov), ("full",))
         if part.trace is None:
             return carried(part, ("exact", "total", ""))
-        carrier, twin = (carried(Moments(m, part.var), ("exact", "total", ""), part.trace.tape) for m in (part.mean, part.trace.mean))
+        tape, through = part.trace
+        carrier, twin = (
+            carried(Moments(m, part.var), ("exact", "total", ""), tape) for m in (part.mean, through)
+        )
         carrier.twin = twin
         return carrier
 

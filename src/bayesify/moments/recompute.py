@@ -69,7 +69,10 @@ class _Recomputed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        needed, again = ctx.needs_input_grad[1:], torch.is_grad_enabled()  # again: will be differentiated itself
+        needed, again = (
+            ctx.needs_input_grad[1:],
+            torch.is_grad_enabled(),
+        )  # again: will be differentiated itself
         inputs = list(ctx.saved_tensors)
         if not again:
             inputs = [t.detach().requires_grad_(n) for t, n in zip(inputs, needed, strict=True)]

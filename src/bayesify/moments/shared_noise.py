@@ -47,12 +47,12 @@ class Elementwise(Use):
         spread = [2 + split + i - 1 for i, size in enumerate(shape) if i and size == 1]
         spread += [2] if split else []
         rows = delta.sum(spread) if spread else delta
-        return rows.flatten(2)
+        return rows.reshape(*rows.shape[:2], -1)
 
     def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
         rows = sum(use.rows(delta, layout) for use, delta, layout in used)  # type: ignore[misc]
         rows = rows.transpose(0, 1)  # type: ignore[attr-defined]  # (batch, seeds, n)
-        return (rows * self.var.reshape(-1)) @ rows.mT
+        return (rows * self.var.reshape(-1).to(rows.dtype)) @ rows.mT
 
 
 class Positions(NamedTuple):
@@ -83,7 +83,7 @@ class Linear(Use):
         parts = [use.positions(delta, layout) for use, delta, layout in used]
         delta = torch.cat([part.delta for part in parts], 3) if len(parts) > 1 else parts[0].delta
         x = torch.cat([part.x for part in parts], 2) if len(parts) > 1 else parts[0].x
-        var = self.variances()
+        var = self.variances().to(delta.dtype)
         if x.shape[2] == 1:  # A has rank one
             by_entry = torch.einsum("gkl,bgpl->bgpk", var, x.square())
             delta = delta.transpose(0, 1)  # (batch, seeds, groups, positions, k)
@@ -96,7 +96,9 @@ class Linear(Use):
 class Convolution(Linear):
     """The same of patches. Of a transposed one, x and δ change places."""
 
-    def __init__(self, weight: Tensor, var: Tensor, mean: Tensor, x: Tensor, geometry: Any, transposed: bool) -> None:
+    def __init__(
+        self, weight: Tensor, var: Tensor, mean: Tensor, x: Tensor, geometry: Any, transposed: bool
+    ) -> None:
         super().__init__(weight, var, mean, x)
         self.geometry = geometry  # stride, padding, dilation, groups
         self.transposed = transposed
@@ -104,7 +106,9 @@ class Convolution(Linear):
     def positions(self, delta: Tensor, layout: Layout) -> Positions:
         kernel, groups = self.weight.shape[2:], self.geometry[3]
         seeds, each = delta.shape[0], len(self.x) // layout.batch  # images that an example consists of
-        delta = delta.reshape(-1, *delta.shape[delta.dim() - self.x.dim() + 1 :])  # (seeds · images, channels, …)
+        delta = delta.reshape(
+            -1, *delta.shape[delta.dim() - self.x.dim() + 1 :]
+        )  # (seeds · images, channels, …)
         if self.transposed:  # w (inputs, outputs / groups, …)
             d = patches(delta, kernel, self.geometry)  # (…, groups, positions, l)
             x = self.x.flatten(2).unflatten(1, (groups, -1)).mT
@@ -129,13 +133,18 @@ class Lookup(Use):
 
     def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
         found = [
-            (delta.reshape(*delta.shape[:2], -1, delta.shape[-1]), layout.of_values(use.indices).reshape(layout.batch, -1))
-            for use, delta, layout in used
+            (
+                delta.reshape(*delta.shape[:2], -1, delta.shape[-1]),
+                at.of_values(use.indices).reshape(at.batch, -1),
+            )
+            for use, delta, at in used
         ]
         delta = torch.cat([d for d, _ in found], 2)  # (seeds, batch, positions, features)
         indices = torch.cat([i for _, i in found], 1)  # (batch, positions)
         same = (indices[:, :, None] == indices[:, None, :]).to(delta.dtype)
-        scaled = (delta * self.var[indices].sqrt()).transpose(0, 1)  # (batch, seeds, positions, features)
+        scaled = (delta * self.var[indices].to(delta.dtype).sqrt()).transpose(
+            0, 1
+        )  # (batch, seeds, positions, features)
         together = torch.einsum("bpq,bsqf->bspf", same, scaled)
         return scaled.flatten(2) @ together.flatten(2).mT
 

@@ -1,9 +1,9 @@
 """The covariance of a network's outputs, by one adjoint sweep per output through the network of means.
 
-The entries of an activation share the noise of the weights: all positions of a convolution, all tokens, all units behind
-a layer. Variances by entry leave that out, and on trained networks it is most of the variance. So a pass notes where
-noise enters and how much (tape.py), and the derivatives δ of the outputs' means by the means there, variances held
-constant, carry it to the outputs together:
+The entries of an activation share the noise of the weights: all positions of a convolution, all tokens, all units
+behind a layer. Variances by entry leave that out, and on trained networks it is most of the variance. So a pass notes
+where noise enters and how much (tape.py), and the derivatives δ of the outputs' means by the means there, variances
+held constant, carry it to the outputs together:
 
     Cov_cd = Σ over weights of Σ_kl σ²_kl A_ckl A_dkl,  A = Σ over uses of ∂(mean output)/∂(mean weight)   shared noise
            + Σ over activations of Σ_i δ_ci δ_di r_i                                                  noise by entry
@@ -12,15 +12,15 @@ r is the variance that an operation adds to what linear propagation hands on: no
 remainder Var y − (E f′)² Var x of an activation.
 """
 
+import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bayesify.moments.layouts import find_layouts
+from bayesify.moments.layouts import Unknown, find_layouts
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Moments
-
 
 MOST = 100  # outputs of an example; more would take as many sweeps
 
@@ -45,7 +45,7 @@ def gram(output: Moments, seeds: Tensor) -> Tensor:
         start = len(tape.noises)
         for delta, layout, (_, var) in zip(rows, layouts, tape.noises, strict=False):
             if delta is not None:
-                total = total + _of_entries(delta.flatten(2), layout.of_values(var).flatten(1))
+                total = total + _of_entries(delta, layout.of_values(var))
         for uses in tape.uses:
             each = zip(uses, rows[start:], layouts[start:], strict=False)
             used = [(use, delta, layout) for use, delta, layout in each if delta is not None]
@@ -58,16 +58,24 @@ def _derivatives(end: Tensor, places: Any, seeds: Tensor, again: bool) -> Any:
     """δ of every seed, (seeds, …) each."""
     if len(seeds) > 1:
         return torch.autograd.grad(
-            end, places, seeds, retain_graph=True, create_graph=again, is_grads_batched=True, allow_unused=True
+            end,
+            places,
+            seeds,
+            retain_graph=True,
+            create_graph=again,
+            is_grads_batched=True,
+            allow_unused=True,
         )
-    found = torch.autograd.grad(end, places, seeds[0], retain_graph=True, create_graph=again, allow_unused=True)
+    found = torch.autograd.grad(
+        end, places, seeds[0], retain_graph=True, create_graph=again, allow_unused=True
+    )
     return [None if delta is None else delta[None] for delta in found]
 
 
 def _of_entries(delta: Tensor, var: Tensor) -> Tensor:
-    """Σ_i δ_si δ_ti r_i; delta (seeds, batch, n), var (batch, n)."""
-    delta = delta.transpose(0, 1)  # (batch, seeds, n)
-    return (delta * var[:, None]) @ delta.mT
+    """Σ_i δ_si δ_ti r_i; delta (seeds, batch, …), var (batch, …)."""
+    delta = delta.reshape(*delta.shape[:2], -1).transpose(0, 1)  # (batch, seeds, n)
+    return (delta * var.reshape(len(var), 1, -1).to(delta.dtype)) @ delta.mT
 
 
 def finished(output: Any) -> Any:
@@ -81,5 +89,13 @@ def _finished(output: Moments) -> Moments:
     mean = output.mean if output.trace.tape.differentiable else output.mean.detach()
     if mean[0].numel() > MOST:
         return Moments(mean, output.var)
-    cov = covariance(output)
+    try:
+        cov = covariance(output)
+    except Unknown as unknown:
+        if not output.trace.tape.layouts.get(str(unknown)):
+            output.trace.tape.layouts[str(unknown)] = True
+            warnings.warn(
+                f"{unknown}. Variances are those of one pass, as with covariance='diagonal'", stacklevel=2
+            )
+        return Moments(mean, output.var)
     return Moments(mean, cov.diagonal(dim1=-2, dim2=-1).reshape(mean.shape), cov)

@@ -1,7 +1,7 @@
 """Where noise enters a pass, noted for the sweep (sweep.py).
 
-The tape runs the rule of every operation so that the means have a graph, in which variances are constants. It notes the
-noise of weights, which all their uses share (shared_noise.py), and what is new in every entry: noise × noise in a
+The tape runs the rule of every operation so that the means have a graph, in which variances are constants. It notes
+the noise of weights, which all their uses share (shared_noise.py), and what is new in every entry: noise × noise in a
 product, and the remainder Var y − (E f′)² Var x of an activation.
 """
 
@@ -26,9 +26,17 @@ DIFFERENCES = frozenset(spelled("sub sub_ subtract __sub__ __isub__"))
 PRODUCTS = frozenset(spelled("mul mul_ multiply __mul__ __rmul__ __imul__"))
 ADDMM = frozenset(spelled("addmm"))
 DETACHED = frozenset(spelled("detach detach_"))
-DROPOUTS = frozenset(spelled("dropout dropout_ dropout1d dropout2d dropout3d feature_dropout feature_dropout_"))
+DROPOUTS = frozenset(
+    spelled("dropout dropout_ dropout1d dropout2d dropout3d feature_dropout feature_dropout_")
+)
 #: where weight and bias of a normalisation stand
-NORMS = {F.layer_norm: (2, 3), F.group_norm: (2, 3), F.batch_norm: (3, 4), F.instance_norm: (3, 4), F.rms_norm: (2,)}
+NORMS = {
+    F.layer_norm: (2, 3),
+    F.group_norm: (2, 3),
+    F.batch_norm: (3, 4),
+    F.instance_norm: (3, 4),
+    F.rms_norm: (2,),
+}
 
 
 SHARES = frozenset([*LINEAR_MAPS, F.embedding, *MATMULS])  # weights meet data here, whatever their shape
@@ -39,7 +47,7 @@ class Tape:
 
     batch:          examples in the pass
     layouts:        where activations have their examples, learned in earlier passes
-    differentiable: the covariance will be differentiated. Then the means with the tape's graph are carried beside those
+    differentiable: the covariance will be differentiated. Then means with the tape's graph are carried beside those
                     of the pass (`Carrier.twin`): in the one graph variances are constants, in the other they are not
     """
 
@@ -63,8 +71,12 @@ class Tape:
                 return
         self.uses.append([use])
 
+    def needs_precision(self, function: Any) -> bool:
+        """Will a difference of variances be taken?"""
+        return function in GATES
+
     def instead(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A carrier of the result where the operation is taken apart, else None: norms into scaling, gain and offset."""
+        """A carrier of the result where the operation is taken apart, else None: norms into scaling, gain, offset."""
         if func in NORMS:
             return _norm_in_parts(func, args, kwargs)
         if func in ADDMM and not kwargs and is_weight(args[2]):
@@ -78,7 +90,13 @@ class Tape:
         return Moments(mean, held.var)
 
     def run(
-        self, func: Any, function: Any, args: Any, kwargs: Any, unpack: Callable[[Any], Any], known: Any = None
+        self,
+        func: Any,
+        function: Any,
+        args: Any,
+        kwargs: Any,
+        unpack: Callable[[Any], Any],
+        known: Any = None,
     ) -> tuple[Any, bool]:
         """The rule's result with the tape's graph, and whether it is one of weights alone.
 
@@ -88,13 +106,13 @@ class Tape:
             if known is None:
                 known = function(*replace(args, Carrier, unpack), **replace(kwargs, Carrier, unpack))
             return known, True
-        most = max((c.dim() for c in _carriers((args, kwargs)) if not c.is_weight), default=0)
+        most = max([2, *[c.dim() for c in _carriers((args, kwargs)) if not c.is_weight]])
         entered: list[Carrier] = []
 
         def through(carrier: Carrier) -> Any:
             if not carrier.is_weight:
                 return unpack(twin_of(carrier) if self.differentiable else carrier)
-            if func not in SHARES and carrier.dim() >= max(most, 2) and carrier.shape[0] == self.batch:
+            if func not in SHARES and carrier.dim() >= most and carrier.shape[0] == self.batch:
                 entered.append(carrier)
                 return self.entered(unpack(carrier))  # spread over the examples, as a class token is
             return unpack(carrier)
@@ -130,7 +148,9 @@ class Tape:
         plain = [x for x in args if isinstance(x, Tensor) and not isinstance(x, Carrier)]
         weight = first_carrier((*args, *kwargs.values()))
         if func in SUMS or func in DIFFERENCES or func in PRODUCTS:  # with data that are not random?
-            return not any(x.dim() > 1 and x.shape[0] == self.batch and x.dim() >= weight.dim() for x in plain)
+            return not any(
+                x.dim() > 1 and x.shape[0] == self.batch and x.dim() >= weight.dim() for x in plain
+            )
         return True
 
     def _noted(
@@ -142,7 +162,9 @@ class Tape:
             self._matmul(args, values, result)
         elif func in SUMS or func in DIFFERENCES:
             alpha = named.get("alpha", 1)
-            for arg, value, factor in zip(args, values, (1, -alpha if func in DIFFERENCES else alpha), strict=False):
+            for arg, value, factor in zip(
+                args, values, (1, -alpha if func in DIFFERENCES else alpha), strict=False
+            ):
                 if is_weight(arg) and weights:
                     self.add_use(Elementwise(value.mean, value.var, result.mean, factor))
         elif func in PRODUCTS:
@@ -159,13 +181,19 @@ class Tape:
     def _gated(self, through: Tensor, x: Moments, slope: Tensor, y: Moments) -> Moments:
         """y with `slope` as its derivative by x in the tape's graph, and what it is in the other."""
         if not self.differentiable:
-            x, slope, y = (Moments(*(t.detach() for t in x)), slope.detach(), Moments(*(t.detach() for t in y)))
+            x, slope, y = (
+                Moments(*(t.detach() for t in x)),
+                slope.detach(),
+                Moments(*(t.detach() for t in y)),
+            )
         mean = y.mean + slope * (through - x.mean)
         self.add_noise(mean, (y.var - slope.square() * x.var).clamp_min(0))
         return Moments(mean, y.var)
 
     def _linear(self, func: Any, args: Any, values: Any, named: Any, y: Moments) -> None:
-        (x, x_var), (w, w_var), (b, b_var) = (parts(v) for v in (*values[:2], values[2] if len(values) > 2 else None))
+        (x, x_var), (w, w_var), (b, b_var) = (
+            parts(v) for v in (*values[:2], values[2] if len(values) > 2 else None)
+        )
         rest = values[3:]
         if x_var is not None and w_var is not None:
             self.add_noise(y.mean, func(x_var, w_var.to(x_var.dtype), None, *rest, **named))
@@ -202,10 +230,13 @@ class Tape:
         """What weights add to every entry, as if each entry had noise of its own."""
         self.unseen[f"{name_of(func)} in {calling_module()}"] = None
         fixed = tuple(
-            v.mean if is_weight(a) and isinstance(v, Moments) else v for a, v in zip(args, values, strict=True)
+            v.mean if is_weight(a) and isinstance(v, Moments) else v
+            for a, v in zip(args, values, strict=True)
         )
         without = function(*fixed, **named) if holds((fixed, named), (Moments, Simplex)) else None
-        for each, other in zip(_moments(result), _moments(without) if without is not None else [None], strict=False):
+        for each, other in zip(
+            _moments(result), _moments(without) if without is not None else [None], strict=False
+        ):
             var = each.var if other is None else (each.var - other.var.detach()).clamp_min(0)
             self.add_noise(each.mean, var)
 
@@ -278,7 +309,7 @@ def _norm_in_parts(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 def _geometry(transposed: bool, rest: Any, named: Any) -> tuple[Any, ...]:
     """(stride, padding, dilation, groups)."""
-    names = ("stride", "padding", "output_padding", "groups", "dilation") if transposed else ("stride", "padding", "dilation", "groups")
     defaults = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-    given = defaults | dict(zip(names, rest, strict=False)) | named
-    return tuple(given[name] for name in ("stride", "padding", "dilation", "groups"))
+    names = ("stride", "padding", "output_padding", "groups", "dilation") if transposed else tuple(defaults)
+    known = defaults | dict(zip(names, rest, strict=False)) | named
+    return tuple(known[name] for name in defaults)

@@ -37,5 +37,5 @@ def _correlated(output: Moments, noise: Tensor) -> Tensor:
     """mean + root·noise with root·rootᵀ = cov, by eigenvalues: a covariance may lack full rank."""
     values, vectors = torch.linalg.eigh(output.cov)
     root = vectors * values.clamp_min(0).sqrt()[..., None, :]
-    moved = torch.einsum("bij,sbj->sbi", root, noise.flatten(2))
+    moved = torch.einsum("bij,sbj->sbi", root, noise.reshape(*noise.shape[:2], -1))
     return output.mean + moved.view(noise.shape)

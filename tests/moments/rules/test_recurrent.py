@@ -75,7 +75,7 @@ def test_one_step_with_random_weights_agrees_with_monte_carlo(name: str) -> None
 def test_the_std_over_random_weights_is_that_of_drawn_ones(kind: str) -> None:
     """Within 20 % on average: gates share inputs, and steps share weights."""
     layer, x = layer_of(kind).float(), torch.randn(4, 6, 3)
-    method = bf.DensityPropagation(init_std=1e-2)
+    method = bf.DensityPropagation(init_std=1e-2, covariance="diagonal")
     model = bf.bayesify(layer, method, num_data=10, output=lambda out: out[0]).eval()
     stds = {
         name: model.get_parameter(f"posterior.q.{name}.log_scale").exp() for name in model.summary().random

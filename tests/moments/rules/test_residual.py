@@ -26,7 +26,9 @@ class Block(nn.Module):
 
 
 def model_of(net: nn.Module, **options: Any) -> bf.BayesianModule:
-    return bf.bayesify(net.double(), bf.DensityPropagation(init_std=0.2, **options)).eval()
+    return bf.bayesify(
+        net.double(), bf.DensityPropagation(init_std=0.2, covariance="diagonal", **options)
+    ).eval()
 
 
 def drawn_var(model: bf.BayesianModule, x: bf.Moments) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,9 @@ GATES: dict[Any, Callable[..., Tensor | None]] = {
     exact.leaky_relu: lambda x, negative_slope=0.01: negative_slope + (1 - negative_slope) * relu_gate(x),
     exact.absolute: lambda x: None if x.mean.is_complex() else 2 * relu_gate(x) - 1,
     exact.square: lambda x: 2 * x.mean,
-    exact.power: lambda x, p: 2 * x.mean if isinstance(x, Moments) and isinstance(p, int | float) and p == 2 else None,
+    exact.power: lambda x, p: (
+        2 * x.mean if isinstance(x, Moments) and isinstance(p, int | float) and p == 2 else None
+    ),
     exact.mul: lambda x, y: 2 * x.mean if x is y and not x.mean.is_complex() else None,
     exact.exp: lambda x: (x.mean + 0.5 * x.var).exp(),
     exact.sin: lambda x: wave(x, torch.cos),
