@@ -11,7 +11,7 @@ its place is slower, or an error when it is used; importing bayesify always work
 import math
 import pkgutil
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -219,16 +219,25 @@ def graph_breaks() -> int:
     return sum(found.get("graph_break", {}).values())
 
 
-dynamo_config = _internal(
-    "torch._dynamo.config",
-    "compiling the sweep of density propagation, which takes derivatives in the forward pass",
-    "compiled code with covariance='outputs': use covariance='diagonal' there",
-)
 functorch_config = _internal(
     "torch._functorch.config",
     "keeping compiled steps of density propagation in torch's cache",
     "time: they are compiled anew in every process",
 )
+
+
+INTERNALS["torch._dynamo.config"] = Internal(
+    "compiling the sweep of density propagation, which takes derivatives in the forward pass",
+    "compiled code with covariance='outputs' or logits='probe'",
+)
+
+
+def let_derivatives_be_traced() -> None:
+    """Versions since 2.11 can trace torch.autograd.grad, but do not by default. Asked late: it loads the compiler."""
+    with suppress(ImportError, AttributeError):
+        config = pkgutil.resolve_name("torch._dynamo.config")
+        if hasattr(config, "trace_autograd_ops"):
+            config.trace_autograd_ops = True
 
 
 def constant_when_traced(function: Any) -> Any:

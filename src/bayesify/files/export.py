@@ -48,7 +48,8 @@ def export(model: BayesianModule, x: Any, path: str | Path) -> torch.export.Expo
            onnxscript)
 
     Outputs are the mean and the variance of what the network returns, for classes the logits before softmax; in ONNX
-    they are called output_mean and output_var (with full covariance output_cov).
+    they are called output_mean and output_var (with full covariance output_cov). Variances are those of one pass, as
+    with covariance="diagonal": what the sweep of the default adds needs derivatives, which a program does not have.
 
     >>> bf.export(model, x[:2], "model.onnx")
     >>> onnxruntime.InferenceSession("model.onnx").run(["output_mean", "output_var"], {"x": x.numpy()})

@@ -59,7 +59,7 @@ class Heteroscedastic(Likelihood):
 
     def expected_log_prob(self, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
         """Exact: E (y − m)² e^{−l} = ((y − E m)² + Var m) e^{−E l + Var l/2}."""
-        if output.cov is not None:  # both heads in one output, correlated
+        if isinstance(output, Moments) and output.cov is not None:  # both heads in one output, correlated
             return super().expected_log_prob(output, target)
         mean, log_var = self._moments(output)
         precision = (0.5 * log_var.var - log_var.mean).exp()
@@ -68,7 +68,7 @@ class Heteroscedastic(Likelihood):
 
     def gaussian_log_prob(self, output: Any, target: Tensor, var_floor: float = 1e-3) -> Tensor:
         """σ² = Var m + E e^l."""
-        if output.cov is not None:
+        if isinstance(output, Moments) and output.cov is not None:
             return super().gaussian_log_prob(output, target)
         mean, log_var = self._moments(output)
         return normal_log_prob(mean.mean, mean.var + (log_var.mean + 0.5 * log_var.var).exp(), target)

@@ -89,6 +89,9 @@ class DensityPropagation(Method):
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
         assert isinstance(self.prior, Prior)
         _let_compiled_code_be_cached()
+        swept, probed = self.covariance == "outputs" and self.residual == "sum", self.logits == "probe"
+        if swept or probed:
+            internals.let_derivatives_be_traced()
         return Factorized(
             net,
             selection,
@@ -97,8 +100,8 @@ class DensityPropagation(Method):
             sampling="moments",
             init_std=self.init_std,
             forms=self.forms,
-            swept=self.covariance == "outputs" and self.residual == "sum",
-            probed=self.logits == "probe",
+            swept=swept,
+            probed=probed,
             example=example,
         )
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bayesify.execution import can_read_values
+from bayesify.execution import can_read_values, compiling
 
 
 class Unknown(Exception):
@@ -22,7 +22,7 @@ class Layout(NamedTuple):
     def of_values(self, values: Tensor) -> Tensor:
         """(batch, …)."""
         values = values.movedim(self.dim, 0)
-        return values if len(values) == self.batch else values.unflatten(0, (self.batch, -1))
+        return values if values.shape[0] == self.batch else values.unflatten(0, (self.batch, -1))
 
     def of_seeds(self, values: Tensor) -> Tensor:
         """(seeds, batch, …)."""
@@ -34,22 +34,22 @@ def find_layouts(output: Tensor, places: Sequence[Tensor], batch: int, known: di
     """Of each of `places`, activations from which `output` (batch, …) was computed.
 
     An example's outputs depend on its own entries alone: derivatives of the first one's outputs tell which they are.
-    Learned once for all passes of the same shapes; compiled code goes by what was learned, else by the shapes.
+    Learned once for all passes of the same shapes; compiled code goes by the shapes.
     """
+    if not can_read_values() or batch == 1:
+        return [_candidates(place, batch)[0] for place in places]
     key = (batch, *(tuple(place.shape) for place in places))
-    if key in known:
-        return known[key]
-    candidates = [_candidates(place, batch) for place in places]
-    if batch == 1 or not can_read_values():
-        return [each[0] for each in candidates]
-    first = torch.autograd.grad(output[0].sum(), places, retain_graph=True, allow_unused=True)
-    known[key] = [_fitting(each, delta) for each, delta in zip(candidates, first, strict=True)]
+    if key not in known:
+        candidates = [_candidates(place, batch) for place in places]
+        first = torch.autograd.grad(output[0].sum(), places, retain_graph=True, allow_unused=True)
+        known[key] = [_fitting(each, delta) for each, delta in zip(candidates, first, strict=True)]
     return known[key]
 
 
 def _candidates(place: Tensor, batch: int) -> list[Layout]:
     dims = [d for d, size in enumerate(place.shape) if size == batch]
-    dims += [d for d, size in enumerate(place.shape) if size != batch and size % batch == 0]
+    if not dims or not compiling():
+        dims += [d for d, size in enumerate(place.shape) if d not in dims and size % batch == 0]
     if not dims:
         raise Unknown(
             f"the covariance of the outputs needs to know which numbers belong to which of the {batch} examples, and "

@@ -72,7 +72,8 @@ class Linear(Use):
     def positions(self, delta: Tensor, layout: Layout) -> Positions:
         x = layout.of_values(self.x)
         return Positions(
-            delta.reshape(*delta.shape[:2], 1, -1, delta.shape[-1]), x.reshape(len(x), 1, -1, x.shape[-1])
+            delta.reshape(*delta.shape[:2], 1, -1, delta.shape[-1]),
+            x.reshape(layout.batch, 1, -1, x.shape[-1]),
         )
 
     def variances(self) -> Tensor:
@@ -105,7 +106,7 @@ class Convolution(Linear):
 
     def positions(self, delta: Tensor, layout: Layout) -> Positions:
         kernel, groups = self.weight.shape[2:], self.geometry[3]
-        seeds, each = delta.shape[0], len(self.x) // layout.batch  # images that an example consists of
+        seeds, each = delta.shape[0], self.x.shape[0] // layout.batch  # images that an example consists of
         delta = delta.reshape(
             -1, *delta.shape[delta.dim() - self.x.dim() + 1 :]
         )  # (seeds · images, channels, …)

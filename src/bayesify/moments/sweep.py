@@ -13,11 +13,13 @@ remainder Var y − (E f′)² Var x of an activation.
 """
 
 import warnings
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bayesify.execution import compiling
 from bayesify.moments.layouts import Unknown, find_layouts
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Moments
@@ -37,6 +39,8 @@ def gram(output: Moments, seeds: Tensor) -> Tensor:
     assert output.trace is not None
     tape, end = output.trace
     places = [*(mean for mean, _ in tape.noises), *(use.mean for uses in tape.uses for use in uses)]
+    if not places or not end.requires_grad:  # nothing random came this way
+        return seeds.new_zeros(seeds.shape[1], len(seeds), len(seeds))
     with torch.enable_grad():
         layouts = find_layouts(end, places, tape.batch, tape.layouts)
         found = _derivatives(end, places, seeds, tape.differentiable)
@@ -56,26 +60,22 @@ def gram(output: Moments, seeds: Tensor) -> Tensor:
 
 def _derivatives(end: Tensor, places: Any, seeds: Tensor, again: bool) -> Any:
     """δ of every seed, (seeds, …) each."""
-    if len(seeds) > 1:
-        return torch.autograd.grad(
-            end,
-            places,
-            seeds,
-            retain_graph=True,
-            create_graph=again,
-            is_grads_batched=True,
-            allow_unused=True,
+    if not compiling() and any(type(p.grad_fn).__name__.startswith("CompiledFunction") for p in places):
+        raise RuntimeError(
+            "the network was compiled in pieces, and derivatives by what is inside of one cannot be taken: compile "
+            "it without graph breaks (torch.compile(..., fullgraph=True) shows where they are), leave it as it is, or "
+            "use bf.DensityPropagation(covariance='diagonal', logits='bound')"
         )
-    found = torch.autograd.grad(
-        end, places, seeds[0], retain_graph=True, create_graph=again, allow_unused=True
-    )
-    return [None if delta is None else delta[None] for delta in found]
+    one = partial(torch.autograd.grad, end, places, retain_graph=True, create_graph=again, allow_unused=True)
+    if len(seeds) > 1:
+        return one(seeds, is_grads_batched=True)
+    return [None if delta is None else delta[None] for delta in one(seeds[0])]
 
 
 def _of_entries(delta: Tensor, var: Tensor) -> Tensor:
     """Σ_i δ_si δ_ti r_i; delta (seeds, batch, …), var (batch, …)."""
     delta = delta.reshape(*delta.shape[:2], -1).transpose(0, 1)  # (batch, seeds, n)
-    return (delta * var.reshape(len(var), 1, -1).to(delta.dtype)) @ delta.mT
+    return (delta * var.reshape(var.shape[0], 1, -1).to(delta.dtype)) @ delta.mT
 
 
 def finished(output: Any) -> Any:
@@ -87,7 +87,7 @@ def _finished(output: Moments) -> Moments:
     if output.trace is None:
         return output
     mean = output.mean if output.trace.tape.differentiable else output.mean.detach()
-    if mean[0].numel() > MOST:
+    if not mean.dim() or mean[0].numel() > MOST or mean.shape[0] != output.trace.tape.batch:
         return Moments(mean, output.var)
     try:
         cov = covariance(output)

@@ -107,5 +107,5 @@ def batch_of(call: Call) -> int:
     for value in (*call.args, *call.kwargs.values()):
         for each in pytree.tree_leaves(value):
             if isinstance(each, Tensor) and each.dim():
-                return len(each)
+                return each.shape[0]
     return 1

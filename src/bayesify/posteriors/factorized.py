@@ -131,7 +131,10 @@ class Factorized(Posterior):
 
     def _tape(self, net: nn.Module, call: Call) -> Tape | None:
         """For the sweep: of a loss where the data term asks for it, else of a network in eval mode."""
-        if not (self.probed if call.for_loss else self.swept and not net.training):
+        wanted = self.probed if call.for_loss else self.swept and not net.training
+        if (
+            not wanted or torch.compiler.is_exporting()
+        ):  # a program for a batch of every size has no derivatives
             return None
         return Tape(batch_of(call), self.layouts, torch.is_grad_enabled())
 
