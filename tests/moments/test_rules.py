@@ -12,7 +12,7 @@ from rule_tables import MAPS
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.moments.carrier import TAKES_HALF, find
+from bayesify.moments.registry import TAKES_HALF, find
 
 NUM_DRAWS = 20_000
 

@@ -1,6 +1,7 @@
 """Mean and variance of every activation in one pass, through unmodified networks."""
 
-from bayesify.moments.carrier import FORMS, RULES, Carrier, carried, rule, unwrap
+from bayesify.moments.carrier import Carrier, carried, unwrap
+from bayesify.moments.registry import FORMS, RULES, rule
 from bayesify.moments.values import Gaussian, Moments, certain
 
 from bayesify.moments import rules  # isort: skip

@@ -50,8 +50,8 @@ class Elementwise(Use):
         return rows.reshape(*rows.shape[:2], -1)
 
     def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
-        rows = sum(use.rows(delta, layout) for use, delta, layout in used)  # type: ignore[misc]
-        rows = rows.transpose(0, 1)  # type: ignore[attr-defined]  # (batch, seeds, n)
+        rows = sum(use.rows(delta, layout) for use, delta, layout in used)
+        rows = rows.transpose(0, 1)  # (batch, seeds, n)
         return (rows * self.var.reshape(-1).to(rows.dtype)) @ rows.mT
 
 

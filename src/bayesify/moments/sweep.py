@@ -98,4 +98,4 @@ def _finished(output: Moments) -> Moments:
                 f"{unknown}. Variances are those of one pass, as with covariance='diagonal'", stacklevel=2
             )
         return Moments(mean, output.var)
-    return Moments(mean, cov.diagonal(dim1=-2, dim2=-1).reshape(mean.shape), cov)
+    return Moments(mean, cov.diagonal(dim1=-2, dim2=-1).reshape(mean.shape), cov=cov)

@@ -12,8 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import RULES, Carrier, first_carrier, spelled, twin_of
+from bayesify.moments.carrier import Carrier, first_carrier, twin_of
 from bayesify.moments.missing import calling_module, name_of
+from bayesify.moments.norms_in_parts import NORMS, given, is_weight, norm_in_parts, normed_alike
+from bayesify.moments.registry import RULES, spelled
 from bayesify.moments.rules.gates import GATES
 from bayesify.moments.rules.linear import LINEAR_MAPS, PLAIN_CONVOLUTIONS
 from bayesify.moments.rules.product import MATMULS
@@ -29,16 +31,6 @@ DETACHED = frozenset(spelled("detach detach_"))
 DROPOUTS = frozenset(
     spelled("dropout dropout_ dropout1d dropout2d dropout3d feature_dropout feature_dropout_")
 )
-#: where weight and bias of a normalisation stand
-NORMS = {
-    F.layer_norm: (2, 3),
-    F.group_norm: (2, 3),
-    F.batch_norm: (3, 4),
-    F.instance_norm: (3, 4),
-    F.rms_norm: (2,),
-}
-
-
 SHARES = frozenset([*LINEAR_MAPS, F.embedding, *MATMULS])  # weights meet data here, whatever their shape
 
 
@@ -78,7 +70,7 @@ class Tape:
     def instead(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A carrier of the result where the operation is taken apart, else None: norms into scaling, gain, offset."""
         if func in NORMS:
-            return _norm_in_parts(func, args, kwargs)
+            return norm_in_parts(func, args, kwargs)
         if func in ADDMM and not kwargs and is_weight(args[2]):
             return F.linear(args[1], args[2].t(), args[0])
         return None
@@ -135,7 +127,7 @@ class Tape:
         if func in LINEAR_MAPS and known is not None:
             result = Moments(func(*(parts(v)[0] for v in values), **named), known.var)
         elif func is F.batch_norm and known is not None and given(values, named, 5, "training", False):
-            result = _normed_alike(values, named, known, primal)
+            result = normed_alike(values, named, known, primal)
         else:
             result = _with_variances(function(*values, **named), known)
         if isinstance(result, Moments) and not result.mean.requires_grad:
@@ -241,11 +233,6 @@ class Tape:
             self.add_noise(each.mean, var)
 
 
-def is_weight(value: Any) -> bool:
-    """Is it a carrier of a weight, or of something made of weights alone?"""
-    return isinstance(value, Carrier) and value.is_weight
-
-
 def leaf(mean: Tensor) -> Tensor:
     """`mean` with a graph, that begins here where there is none."""
     return mean if mean.requires_grad else mean.detach().requires_grad_()
@@ -276,35 +263,6 @@ def _with_variances(result: Any, known: Any) -> Any:
     if isinstance(result, Moments):
         return Moments(result.mean, result.var.detach() if known is None else known.var)
     return result
-
-
-def given(values: Any, named: Any, place: int, name: str, default: Any = None) -> Any:
-    """An argument, by its place or its name."""
-    return values[place] if place < len(values) else named.get(name, default)
-
-
-def _normed_alike(values: Any, named: Any, known: Moments, primal: Any) -> Moments:
-    """Batch norm in training, by the gain of this batch: the running statistics have moved already."""
-    mean, gamma = parts(primal[0])[0], given(values, named, 3, "weight")
-    shape = (1, -1) + (1,) * (mean.dim() - 2)
-    variance = mean.var((0, *range(2, mean.dim())), correction=0)
-    gain = (variance + given(values, named, 7, "eps", 1e-5)).rsqrt()
-    gain = gain if gamma is None else parts(gamma)[0] * gain
-    return Moments(known.mean + gain.view(shape) * (values[0].mean - mean), known.var)
-
-
-def _norm_in_parts(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    places = dict(zip(("weight", "bias"), NORMS[func], strict=False))
-    factors = [given(args, kwargs, place, name) for name, place in places.items()]
-    if not any(map(is_weight, factors)):
-        return None
-    left_out = [None if place in places.values() else arg for place, arg in enumerate(args)]
-    y = func(*left_out, **{name: value for name, value in kwargs.items() if name not in places})
-    last = func in (F.layer_norm, F.rms_norm)
-    for value, operation in zip(factors, (torch.mul, torch.add), strict=False):
-        if value is not None:
-            y = operation(y, value if last else value.view((-1,) + (1,) * (y.dim() - 2)))
-    return y
 
 
 def _geometry(transposed: bool, rest: Any, named: Any) -> tuple[Any, ...]:

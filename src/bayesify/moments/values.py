@@ -28,7 +28,7 @@ class Moments(MeanVar):
     trace: "Trace | None" = None
 
     def __new__(
-        cls, mean: Tensor, var: Tensor, cov: Tensor | None = None, trace: "Trace | None" = None
+        cls, mean: Tensor, var: Tensor, *, cov: Tensor | None = None, trace: "Trace | None" = None
     ) -> "Moments":
         self = super().__new__(cls, mean, var)
         if cov is not None:
@@ -48,7 +48,7 @@ class Trace(NamedTuple):
 pytree.register_pytree_node(  # the same with and without a covariance, which maps as mean and variance do
     Moments,
     lambda m: ([m.mean, m.var] if m.cov is None else [m.mean, m.var, m.cov], None),
-    lambda values, _: Moments(*values),
+    lambda values, _: Moments(*values[:2], cov=values[2] if len(values) > 2 else None),
     serialized_type_name="bayesify.Moments",
 )
 

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Generator, Tensor
 
 from bayesify.moments import StandIn, replace
-from bayesify.moments.carrier import spelled
 from bayesify.moments.missing import calling_module, name_of
+from bayesify.moments.registry import spelled
 from bayesify.passes.local import LOCAL_KINDS, LocalWeight, output_law
 from bayesify.weights.calls import Slots
 from bayesify.weights.observing.watch import layer_of

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import RULES, rule, spelled
+from bayesify.moments.registry import RULES, rule, spelled
 from bayesify.moments.rules.arithmetic import mul
 from bayesify.moments.rules.extremes import extreme_of_two
 from bayesify.moments.rules.shape import moved

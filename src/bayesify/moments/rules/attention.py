@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.moments.carrier import rule
 from bayesify.moments.missing import not_covered
+from bayesify.moments.registry import rule
 from bayesify.moments.rules.arithmetic import times
 from bayesify.moments.rules.product import product, weighted_mean
 from bayesify.moments.rules.shape import moved

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import FORMS, RULES, rule, spelled
+from bayesify.moments.registry import FORMS, RULES, rule, spelled
 from bayesify.moments.rules.activation import scaled
 from bayesify.moments.rules.patches import patches, patches_of_covariance
 from bayesify.moments.rules.pool import _indexed

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch.nn.functional as F
 
-from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
+from bayesify.moments.registry import rule, spelled
 from bayesify.moments.values import Moments, Simplex
 
 NAMES = ("dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "feature_dropout_")

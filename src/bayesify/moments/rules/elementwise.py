@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
+from bayesify.moments.registry import rule, spelled
 from bayesify.moments.rules.activation import first_order, normal_density, register
 from bayesify.moments.values import Moments, parts
 

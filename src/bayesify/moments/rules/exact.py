@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bayesify.moments.carrier import RULES, rule, spelled
 from bayesify.moments.recompute import OfInputs
+from bayesify.moments.registry import RULES, rule, spelled
 from bayesify.moments.rules import arithmetic, elementwise
 from bayesify.moments.rules.activation import normal_density
 from bayesify.moments.rules.owen import owens_t

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import rule, spelled
+from bayesify.moments.registry import rule, spelled
 from bayesify.moments.rules.shape import chosen, moved
 from bayesify.moments.values import Entries, Moments, parts
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import rule, spelled
+from bayesify.moments.registry import rule, spelled
 from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments, as_moments
 

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import rule
 from bayesify.moments.missing import not_covered
+from bayesify.moments.registry import rule
 from bayesify.moments.values import Moments, parts
 
 

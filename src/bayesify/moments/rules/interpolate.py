@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import rule
+from bayesify.moments.registry import rule
 from bayesify.moments.values import Moments
 
 

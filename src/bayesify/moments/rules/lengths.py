@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
+from bayesify.moments.registry import rule, spelled
 from bayesify.moments.rules.arithmetic import add, average, sub
 from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments, parts

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import rule
 from bayesify.moments.recompute import forgetting
+from bayesify.moments.registry import rule
 from bayesify.moments.rules.arithmetic import times
 from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments, in_dtype, parts

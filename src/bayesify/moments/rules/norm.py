@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.moments.carrier import rule
 from bayesify.moments.recompute import recomputed
+from bayesify.moments.registry import rule
 from bayesify.moments.rules.lengths import direction_var
 from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments, parts

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import rule, spelled
+from bayesify.moments.registry import rule, spelled
 from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments
 

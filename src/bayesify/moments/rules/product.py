@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.moments.carrier import rule, spelled
 from bayesify.moments.missing import not_covered
 from bayesify.moments.recompute import recomputed
+from bayesify.moments.registry import rule, spelled
 from bayesify.moments.rules.arithmetic import add, complex_product, has_complex, mul, times
 from bayesify.moments.rules.shape import moved
 from bayesify.moments.values import Moments, Simplex, certain, parts

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.moments.carrier import rule
+from bayesify.moments.registry import rule
 from bayesify.moments.values import Moments
 
 State = tuple[Any, ...]  # (h,), or (h, c) of an LSTM

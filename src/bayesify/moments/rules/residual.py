@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bayesify.execution import compiling
-from bayesify.moments.carrier import rule, spelled
+from bayesify.moments.registry import rule, spelled
 from bayesify.moments.rules.arithmetic import add
 from bayesify.moments.values import Moments
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.moments.carrier import INPLACE, rule, spelled
 from bayesify.moments.missing import not_covered
+from bayesify.moments.registry import INPLACE, rule, spelled
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Moments, Simplex, as_moments, mean_of, parts
 from bayesify.moments.writing import RESHAPES, VIEWS

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.moments.carrier import rule, spelled
+from bayesify.moments.registry import rule, spelled
 from bayesify.moments.rules.arithmetic import negative
 from bayesify.moments.values import Moments, Simplex
 
