@@ -36,6 +36,8 @@ METHODS: dict[str, Callable[[], Method]] = {
     "mc_vi, local": lambda: bf.MonteCarloVI(sampling="local"),
     "mc_vi, flipout": lambda: bf.MonteCarloVI(sampling="flipout"),
     "vdp": lambda: bf.DensityPropagation(),
+    "vdp, diagonal": lambda: bf.DensityPropagation(covariance="diagonal", logits="bound"),
+    "vdp, probe": lambda: bf.DensityPropagation(logits="probe"),
     "vdp, first order": lambda: bf.DensityPropagation(activation="first_order"),
     "vdp, full variance": lambda: bf.DensityPropagation(half_variance=False),
     "vdp, half variance": lambda: bf.DensityPropagation(half_variance=True),
