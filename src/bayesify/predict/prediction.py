@@ -152,6 +152,14 @@ def outputs(
         for _ in range(num_draws):
             yield one_more(model.pick(posterior.run(net, call, member)))
         return
+    yield from of_draws(model, call, member, num_draws, batched, compile)
+
+
+def of_draws(
+    model: Any, call: Call, member: int, num_draws: int, batched: bool | None = None, compile: bool = False
+) -> Iterable[Any]:
+    """The network's predictions with `num_draws` draws of its weights, whatever its pass, in chunks."""
+    posterior, net = model.posterior, model.net
     chunk = _chunk(model, call, num_draws, batched, compile)
     if compile:
         made = ((min(chunk, num_draws - start), None) for start in range(0, num_draws, chunk))

@@ -1,8 +1,10 @@
-"""Is the sampler sampling? Temperatures, thermostats, convergence, and what to change."""
+"""Is the sampler sampling, is one pass right? Temperatures, thermostats, convergence, moments, and what to change."""
 
 from bayesify.evaluation.convergence import autocorrelation, ess, function_values, rhat
 from bayesify.studies.diagnostics import phase_figures
 from bayesify.studies.diagnostics.curvature import kappa
+from bayesify.studies.diagnostics.moment_check import moment_check, relative_width
+from bayesify.studies.diagnostics.moment_verdict import MomentCheck
 from bayesify.studies.diagnostics.monitor import Monitor, Row
 from bayesify.studies.diagnostics.phase_transition import PhaseRecorder, PhaseTransition
 from bayesify.studies.diagnostics.plot import plot
@@ -13,6 +15,7 @@ from bayesify.studies.diagnostics.variance import log_alpha, zero_mean
 from bayesify.studies.diagnostics.verdict import verdict
 
 __all__ = [
+    "MomentCheck",
     "Monitor",
     "PhaseRecorder",
     "PhaseTransition",
@@ -24,8 +27,10 @@ __all__ = [
     "function_values",
     "kappa",
     "log_alpha",
+    "moment_check",
     "phase_figures",
     "plot",
+    "relative_width",
     "rhat",
     "suggest",
     "tune",
