@@ -18,6 +18,12 @@ def inside_functorch() -> bool:
     return not compiling() and internals.peek_interpreter_stack() is not None
 
 
+def exporting() -> bool:
+    """Is a program for other runtimes being made, for batches of every size? Compiled code of torch 2.11 takes
+    torch.compiler.is_exporting() for true always, but reads the flag itself."""
+    return bool(getattr(torch.compiler, "_is_exporting_flag", False))
+
+
 def transformed() -> bool:
     """Compiled or inside torch.func: multi-tensor kernels and numbers read from tensors are of no use."""
     return compiling() or inside_functorch()

@@ -34,12 +34,12 @@ def find_layouts(output: Tensor, places: Sequence[Tensor], batch: int, known: di
     """Of each of `places`, activations from which `output` (batch, …) was computed.
 
     An example's outputs depend on its own entries alone: derivatives of the first one's outputs tell which they are.
-    Learned once for all passes of the same shapes; compiled code goes by the shapes.
+    Learned once for all passes of the same shapes; compiled code that comes first goes by the shapes.
     """
-    if not can_read_values() or batch == 1:
-        return [_candidates(place, batch)[0] for place in places]
     key = (batch, *(tuple(place.shape) for place in places))
     if key not in known:
+        if not can_read_values() or batch == 1:
+            return [_candidates(place, batch)[0] for place in places]
         candidates = [_candidates(place, batch) for place in places]
         first = torch.autograd.grad(output[0].sum(), places, retain_graph=True, allow_unused=True)
         known[key] = [_fitting(each, delta) for each, delta in zip(candidates, first, strict=True)]

@@ -24,10 +24,13 @@ def given(values: Any, named: Any, place: int, name: str, default: Any = None) -
 
 
 def normed_alike(values: Any, named: Any, known: Moments, primal: Any) -> Moments:
-    """Batch norm in training, by the gain of this batch: the running statistics have moved already."""
+    """Batch norm by the gain that it had, of this batch or of the running statistics, which have moved by now."""
     mean, gamma = parts(primal[0])[0], given(values, named, 3, "weight")
     shape = (1, -1) + (1,) * (mean.dim() - 2)
-    variance = mean.var((0, *range(2, mean.dim())), correction=0)
+    if given(values, named, 5, "training", False) or given(values, named, 2, "running_var") is None:
+        variance = mean.var((0, *range(2, mean.dim())), correction=0)
+    else:
+        variance = given(values, named, 2, "running_var")
     gain = (variance + given(values, named, 7, "eps", 1e-5)).rsqrt()
     gain = gain if gamma is None else parts(gamma)[0] * gain
     return Moments(known.mean + gain.view(shape) * (values[0].mean - mean), known.var)

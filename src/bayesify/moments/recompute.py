@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.execution import transformed
+from bayesify.execution import inside_functorch, transformed
 
 
 def plain() -> bool:
@@ -69,16 +69,23 @@ class _Recomputed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        needed, again = (
-            ctx.needs_input_grad[1:],
-            torch.is_grad_enabled(),
-        )  # again: will be differentiated itself
-        inputs = list(ctx.saved_tensors)
-        if not again:
+        inputs, needed = list(ctx.saved_tensors), ctx.needs_input_grad[1:]
+        again = torch.is_grad_enabled()  # what comes out will be differentiated itself
+        if not again and not inside_functorch():
             inputs = [t.detach().requires_grad_(n) for t, n in zip(inputs, needed, strict=True)]
+        wanted = [t for t, n in zip(inputs, needed, strict=True) if n]
+
+        def function(*values: Tensor) -> tuple[Tensor, ...]:
+            given = iter(values)
+            return ctx.function(*(next(given) if n else t for t, n in zip(inputs, needed, strict=True)))
+
         device, dtype, enabled = ctx.autocast  # backward runs outside the caller's autocast
         with torch.enable_grad(), torch.autocast(device, dtype, enabled):
-            outputs = ctx.function(*inputs)
-        wanted = [t for t, n in zip(inputs, needed, strict=True) if n]
-        found = iter(torch.autograd.grad(outputs, wanted, grads, allow_unused=True, create_graph=again))
+            if not again and inside_functorch():  # which knows no requires_grad_
+                found = iter(torch.func.vjp(function, *wanted)[1](grads))
+            else:
+                outputs = function(*wanted)
+                found = iter(
+                    torch.autograd.grad(outputs, wanted, grads, allow_unused=True, create_graph=again)
+                )
         return None, *(next(found) if n else None for n in needed)

@@ -11,6 +11,23 @@ from bayesify.moments.layouts import Layout
 from bayesify.moments.rules.pool import per_dimension
 
 AT_ONCE = 2**26  # numbers of A, for which examples are taken in groups
+PIECE = 1024  # numbers of a row that are multiplied and summed together
+TRAFFIC = 64  # multiplications in the time in which a number of A is written and read
+
+
+def pairs(rows: Tensor, others: Tensor) -> Tensor:
+    """(batch, seeds, n) twice -> (batch, seeds, seeds): Σ_n of the products of every pair of rows.
+
+    In pieces, of which a GPU takes all at once: seeds are few and n may be 100,000.
+    """
+    if rows.shape[1] == 1:
+        return (rows * others).sum(-1, keepdim=True)
+    n = rows.shape[-1]
+    pieces = next((p for p in (64, 32, 16, 8, 4, 2) if rows.is_cuda and n % p == 0 and n // p >= PIECE), 1)
+    if pieces == 1:
+        return rows @ others.mT
+    rows, others = (t.unflatten(-1, (pieces, -1)).transpose(1, 2) for t in (rows, others))
+    return (rows @ others.mT).sum(1)
 
 
 class Use:
@@ -52,7 +69,7 @@ class Elementwise(Use):
     def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
         rows = sum(use.rows(delta, layout) for use, delta, layout in used)
         rows = rows.transpose(0, 1)  # (batch, seeds, n)
-        return (rows * self.var.reshape(-1).to(rows.dtype)) @ rows.mT
+        return pairs(rows * self.var.reshape(-1).to(rows.dtype), rows)
 
 
 class Positions(NamedTuple):
@@ -88,8 +105,13 @@ class Linear(Use):
         if x.shape[2] == 1:  # A has rank one
             by_entry = torch.einsum("gkl,bgpl->bgpk", var, x.square())
             delta = delta.transpose(0, 1)  # (batch, seeds, groups, positions, k)
-            return (delta * by_entry[:, None]).flatten(2) @ delta.flatten(2).mT
-        size = max(1, AT_ONCE // max(len(delta) * var.numel(), 1))
+            return pairs((delta * by_entry[:, None]).flatten(2), delta.flatten(2))
+        seeds, (positions, inputs), outputs = len(delta), x.shape[2:], delta.shape[-1]
+        by_rows = seeds * outputs * inputs * (positions + TRAFFIC)
+        by_likeness = positions**2 * (inputs + seeds * outputs) + outputs * inputs * positions
+        if by_likeness < by_rows:
+            return _gram_by_likeness(delta, x, var)
+        size = max(1, AT_ONCE // max(seeds * var.numel(), 1))
         parts_of_batch = zip(delta.split(size, 1), x.split(size), strict=True)
         return torch.cat([_gram(d, each, var) for d, each in parts_of_batch])
 
@@ -147,12 +169,27 @@ class Lookup(Use):
             0, 1
         )  # (batch, seeds, positions, features)
         together = torch.einsum("bpq,bsqf->bspf", same, scaled)
-        return scaled.flatten(2) @ together.flatten(2).mT
+        return pairs(scaled.flatten(2), together.flatten(2))
 
 
 def _gram(delta: Tensor, x: Tensor, var: Tensor) -> Tensor:
     rows = torch.einsum("sbgpk,bgpl->bsgkl", delta, x)
-    return (rows * var).flatten(2) @ rows.flatten(2).mT
+    return pairs((rows * var).flatten(2), rows.flatten(2))
+
+
+def _gram_by_likeness(delta: Tensor, x: Tensor, var: Tensor) -> Tensor:
+    """The same where positions p, q are few: Σ_kpq δ_kp δ_kq G_kpq, G_kpq = Σ_l σ²_kl x_lp x_lq.
+
+    G is taken as s_kp κ_pq s_kq: its diagonal is exact, and κ, the cosine of the inputs at p and q weighted by the
+    mean of σ² over the outputs k, stands for all of them. Exact where σ² is a factor of k times a factor of l.
+    """
+    weighted = x * var.mean(1)[:, None].sqrt()
+    alike = weighted @ weighted.mT  # (batch, groups, p, q)
+    own = alike.diagonal(dim1=-2, dim2=-1)
+    tiny = torch.finfo(own.dtype).tiny ** 0.5
+    scale = ((x.square() @ var.mT + tiny) / (own[..., None] + tiny)).sqrt()  # (batch, groups, p, k)
+    delta = (delta * scale).transpose(0, 1)  # (batch, seeds, groups, p, k)
+    return pairs(delta.flatten(2), (alike[:, None] @ delta).flatten(2))
 
 
 def patches(x: Tensor, kernel: torch.Size, geometry: Any) -> Tensor:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from bayesify.execution import compiling
 from bayesify.moments.layouts import Unknown, find_layouts
+from bayesify.moments.shared_noise import pairs
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Moments
 
@@ -67,15 +68,15 @@ def _derivatives(end: Tensor, places: Any, seeds: Tensor, again: bool) -> Any:
             "use bf.DensityPropagation(covariance='diagonal', logits='bound')"
         )
     one = partial(torch.autograd.grad, end, places, retain_graph=True, create_graph=again, allow_unused=True)
-    if len(seeds) > 1:
-        return one(seeds, is_grads_batched=True)
+    if len(seeds) > 1:  # not is_grads_batched, which takes convolutions seed by seed
+        return torch.func.vmap(one)(seeds)
     return [None if delta is None else delta[None] for delta in one(seeds[0])]
 
 
 def _of_entries(delta: Tensor, var: Tensor) -> Tensor:
     """Σ_i δ_si δ_ti r_i; delta (seeds, batch, …), var (batch, …)."""
     delta = delta.reshape(*delta.shape[:2], -1).transpose(0, 1)  # (batch, seeds, n)
-    return (delta * var.reshape(var.shape[0], 1, -1).to(delta.dtype)) @ delta.mT
+    return pairs(delta * var.reshape(var.shape[0], 1, -1).to(delta.dtype), delta)
 
 
 def finished(output: Any) -> Any:

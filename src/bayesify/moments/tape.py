@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bayesify.moments.carrier import Carrier, first_carrier, twin_of
 from bayesify.moments.missing import calling_module, name_of
-from bayesify.moments.norms_in_parts import NORMS, given, is_weight, norm_in_parts, normed_alike
+from bayesify.moments.norms_in_parts import NORMS, is_weight, norm_in_parts, normed_alike
 from bayesify.moments.registry import RULES, spelled
 from bayesify.moments.rules.gates import GATES
 from bayesify.moments.rules.linear import LINEAR_MAPS, PLAIN_CONVOLUTIONS
@@ -126,7 +126,10 @@ class Tape:
         """The operation with the tape's graph; its variances are those of `known`, or have no graph."""
         if func in LINEAR_MAPS and known is not None:
             result = Moments(func(*(parts(v)[0] for v in values), **named), known.var)
-        elif func is F.batch_norm and known is not None and given(values, named, 5, "training", False):
+        elif func is F.batch_norm and isinstance(values[0], Moments):
+            known = function(*values, **named) if known is None else known
+            known = known if self.differentiable else _constant(known)
+            primal = primal if self.differentiable else replace(primal, Moments, _constant)
             result = normed_alike(values, named, known, primal)
         else:
             result = _with_variances(function(*values, **named), known)
@@ -173,11 +176,7 @@ class Tape:
     def _gated(self, through: Tensor, x: Moments, slope: Tensor, y: Moments) -> Moments:
         """y with `slope` as its derivative by x in the tape's graph, and what it is in the other."""
         if not self.differentiable:
-            x, slope, y = (
-                Moments(*(t.detach() for t in x)),
-                slope.detach(),
-                Moments(*(t.detach() for t in y)),
-            )
+            x, slope, y = _constant(x), slope.detach(), _constant(y)
         mean = y.mean + slope * (through - x.mean)
         self.add_noise(mean, (y.var - slope.square() * x.var).clamp_min(0))
         return Moments(mean, y.var)
@@ -236,6 +235,10 @@ class Tape:
 def leaf(mean: Tensor) -> Tensor:
     """`mean` with a graph, that begins here where there is none."""
     return mean if mean.requires_grad else mean.detach().requires_grad_()
+
+
+def _constant(held: Moments) -> Moments:
+    return Moments(held.mean.detach(), held.var.detach())
 
 
 def _carriers(value: Any) -> list[Carrier]:

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from bayesify.divergences import KL, kl_of
 from bayesify.divergences.multi_tensor import by_value
-from bayesify.execution import compiling
+from bayesify.execution import compiling, exporting
 from bayesify.families import Family, RandomTensor
 from bayesify.families.location_scale import LOG_STD_OF_NOTHING
 from bayesify.moments import Moments, replace
@@ -132,9 +132,7 @@ class Factorized(Posterior):
     def _tape(self, net: nn.Module, call: Call) -> Tape | None:
         """For the sweep: of a loss where the data term asks for it, else of a network in eval mode."""
         wanted = self.probed if call.for_loss else self.swept and not net.training
-        if (
-            not wanted or torch.compiler.is_exporting()
-        ):  # a program for a batch of every size has no derivatives
+        if not wanted or exporting():  # a program for a batch of every size has no derivatives
             return None
         return Tape(batch_of(call), self.layouts, torch.is_grad_enabled())
 

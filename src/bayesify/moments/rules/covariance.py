@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesify.execution import exporting
 from bayesify.moments.registry import FORMS, RULES, rule, spelled
 from bayesify.moments.rules.activation import scaled
 from bayesify.moments.rules.patches import patches, patches_of_covariance
@@ -22,7 +23,7 @@ MAX_GIGABYTES = 4.0  # the largest covariance of one layer; raise it where there
 
 def check_size(batch: int, n: int, like: Tensor) -> None:
     """A covariance that takes more than MAX_GIGABYTES raises."""
-    if torch.compiler.is_exporting():  # the batch size is not known yet
+    if exporting():  # the batch size is not known yet
         return
     gigabytes = batch * n * n * like.element_size() / 2**30
     if gigabytes > MAX_GIGABYTES:
