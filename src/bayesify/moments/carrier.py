@@ -97,15 +97,16 @@ class Carrier(StandIn):
             return carrier.unpacked(simplex, half)
 
         # the rule's own operations have no carriers: spares dispatch, traced or not
-        graph = torch.enable_grad() if tape else with_graph(carrier.moments.mean)
         twin: Any = None
-        with internals.DisableTorchFunction(), graph:
-            if tape is None or tape.differentiable:
+        with internals.DisableTorchFunction(), with_graph(carrier.moments.mean):
+            if tape is None or tape.beside:
                 result = function(*replace(args, Carrier, unpack), **replace(kwargs, Carrier, unpack))
-            if tape is not None and tape.differentiable:
-                twin, of_weights = tape.run(func, function, args, kwargs, unpack, result)
-            elif tape is not None:
-                result, of_weights = tape.run(func, function, args, kwargs, unpack)
+        if tape is not None:
+            with internals.DisableTorchFunction(), torch.enable_grad():
+                if tape.beside:
+                    twin, of_weights = tape.run(func, function, args, kwargs, unpack, result)
+                else:
+                    result, of_weights = tape.run(func, function, args, kwargs, unpack)
         if function not in TAKES_COMPLEX and (
             is_complex(result) or holds((args, kwargs), Carrier, is_complex)
         ):
@@ -199,7 +200,7 @@ def _left(carrier: Carrier) -> Moments:
     held, tape = carrier.unpacked(), carrier.tape
     if tape is None:
         return Moments(held.mean, held.var, cov=held.cov)
-    through = twin_of(carrier).unpacked().mean if tape.differentiable else held.mean
+    through = twin_of(carrier).unpacked().mean if tape.beside else held.mean
     return Moments(held.mean, held.var, trace=Trace(tape, through))
 
 

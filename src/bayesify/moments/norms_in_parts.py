@@ -23,17 +23,17 @@ def given(values: Any, named: Any, place: int, name: str, default: Any = None) -
     return values[place] if place < len(values) else named.get(name, default)
 
 
-def normed_alike(values: Any, named: Any, known: Moments, primal: Any) -> Moments:
+def normed_alike(values: Any, named: Any, known: Moments, primal: Any, cast: Any) -> Moments:
     """Batch norm by the gain that it had, of this batch or of the running statistics, which have moved by now."""
-    mean, gamma = parts(primal[0])[0], given(values, named, 3, "weight")
+    mean, gamma = parts(primal[0])[0], given(primal, named, 3, "weight")
     shape = (1, -1) + (1,) * (mean.dim() - 2)
-    if given(values, named, 5, "training", False) or given(values, named, 2, "running_var") is None:
+    if given(primal, named, 5, "training", False) or given(primal, named, 2, "running_var") is None:
         variance = mean.var((0, *range(2, mean.dim())), correction=0)
     else:
-        variance = given(values, named, 2, "running_var")
-    gain = (variance + given(values, named, 7, "eps", 1e-5)).rsqrt()
+        variance = given(primal, named, 2, "running_var")
+    gain = (variance + given(primal, named, 7, "eps", 1e-5)).rsqrt()
     gain = gain if gamma is None else parts(gamma)[0] * gain
-    return Moments(known.mean + gain.view(shape) * (values[0].mean - mean), known.var)
+    return Moments(cast(known.mean) + cast(gain.view(shape)) * (values[0].mean - cast(mean)), known.var)
 
 
 def norm_in_parts(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

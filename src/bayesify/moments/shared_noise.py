@@ -1,5 +1,6 @@
 """The noise of a weight, which all its uses share: Σ σ² A_c A_d, A = Σ over uses of ∂(mean output)/∂(mean weight)."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,13 +22,18 @@ def pairs(rows: Tensor, others: Tensor) -> Tensor:
     In pieces, of which a GPU takes all at once: seeds are few and n may be 100,000.
     """
     if rows.shape[1] == 1:
-        return (rows * others).sum(-1, keepdim=True)
+        return (rows * others).sum(-1, keepdim=True, dtype=precise(rows.dtype))
     n = rows.shape[-1]
     pieces = next((p for p in (64, 32, 16, 8, 4, 2) if rows.is_cuda and n % p == 0 and n // p >= PIECE), 1)
     if pieces == 1:
         return rows @ others.mT
     rows, others = (t.unflatten(-1, (pieces, -1)).transpose(1, 2) for t in (rows, others))
-    return (rows @ others.mT).sum(1)
+    return (rows @ others.mT).sum(1, dtype=precise(rows.dtype))
+
+
+def precise(dtype: torch.dtype) -> torch.dtype:
+    """For sums of numbers of `dtype`."""
+    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 class Use:
@@ -54,7 +60,7 @@ class Elementwise(Use):
         """A (seeds, batch, n)."""
         factor = self.factor
         if isinstance(factor, Tensor):
-            delta = delta * layout.of_values(factor.expand(self.mean.shape))
+            delta = delta * layout.of_values(factor.to(delta.dtype).expand(self.mean.shape))
         else:
             delta = delta * factor
         # the weight's shape beside that of z, the examples' dimension first
@@ -87,7 +93,7 @@ class Linear(Use):
         self.x = x
 
     def positions(self, delta: Tensor, layout: Layout) -> Positions:
-        x = layout.of_values(self.x)
+        x = layout.of_values(self.x).to(delta.dtype)
         return Positions(
             delta.reshape(*delta.shape[:2], 1, -1, delta.shape[-1]),
             x.reshape(layout.batch, 1, -1, x.shape[-1]),
@@ -127,18 +133,18 @@ class Convolution(Linear):
         self.transposed = transposed
 
     def positions(self, delta: Tensor, layout: Layout) -> Positions:
-        kernel, groups = self.weight.shape[2:], self.geometry[3]
+        kernel, groups, images = self.weight.shape[2:], self.geometry[3], self.x.to(delta.dtype)
         seeds, each = delta.shape[0], self.x.shape[0] // layout.batch  # images that an example consists of
         delta = delta.reshape(
             -1, *delta.shape[delta.dim() - self.x.dim() + 1 :]
         )  # (seeds · images, channels, …)
         if self.transposed:  # w (inputs, outputs / groups, …)
             d = patches(delta, kernel, self.geometry)  # (…, groups, positions, l)
-            x = self.x.flatten(2).unflatten(1, (groups, -1)).mT
+            x = images.flatten(2).unflatten(1, (groups, -1)).mT
             d = d[:, :, : x.shape[2]]
         else:
             d = delta.flatten(2).unflatten(1, (groups, -1)).mT  # (…, groups, positions, k)
-            x = patches(self.x, kernel, self.geometry)
+            x = patches(images, kernel, self.geometry)
         d, x = d.unflatten(0, (seeds, layout.batch, each)), x.unflatten(0, (layout.batch, each))
         return Positions(d.transpose(2, 3).flatten(3, 4), x.transpose(1, 2).flatten(2, 3))
 
@@ -198,10 +204,17 @@ def patches(x: Tensor, kernel: torch.Size, geometry: Any) -> Tensor:
     stride, dilation = (per_dimension(value, dims) for value in (geometry[0], geometry[2]))
     sides = [side for pad in reversed(_padding(geometry[1], kernel, dilation)) for side in pad]
     x = F.pad(x, sides) if any(sides) else x
-    for d in range(dims):  # (batch, channels, *positions, *kernel)
-        reach = dilation[d] * (kernel[d] - 1) + 1
-        x = x.unfold(2 + d, reach, stride[d])[..., :: dilation[d]]
-    x = x.flatten(2 + dims).flatten(2, 1 + dims)  # (batch, channels, positions, offsets)
+    spans = [
+        (x.shape[2 + d] - dilation[d] * (kernel[d] - 1) - 1) // stride[d] * stride[d] + 1 for d in range(dims)
+    ]
+    offsets = itertools.product(*(range(0, k * step, step) for k, step in zip(kernel, dilation, strict=True)))
+    shifted = [  # slices, whose derivative is a sum of slices, where that of unfold scatters
+        x[(..., *(slice(o, o + n, step) for o, n, step in zip(offset, spans, stride, strict=True)))].flatten(
+            2
+        )
+        for offset in offsets
+    ]
+    x = torch.stack(shifted, -1)  # (batch, channels, positions, offsets)
     x = x.unflatten(1, (geometry[3], -1)).transpose(2, 3)  # (batch, groups, positions, channels, offsets)
     return x.flatten(3)
 

@@ -44,7 +44,7 @@ def gram(output: Moments, seeds: Tensor) -> Tensor:
         return seeds.new_zeros(seeds.shape[1], len(seeds), len(seeds))
     with torch.enable_grad():
         layouts = find_layouts(end, places, tape.batch, tape.layouts)
-        found = _derivatives(end, places, seeds, tape.differentiable)
+        found = _derivatives(end, places, seeds.to(end.dtype), tape.differentiable)
         rows = [None if d is None else at.of_seeds(d) for d, at in zip(found, layouts, strict=True)]
         total = seeds.new_zeros(seeds.shape[1], len(seeds), len(seeds))
         start = len(tape.noises)

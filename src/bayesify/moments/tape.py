@@ -41,12 +41,17 @@ class Tape:
     layouts:        where activations have their examples, learned in earlier passes
     differentiable: the covariance will be differentiated. Then means with the tape's graph are carried beside those
                     of the pass (`Carrier.twin`): in the one graph variances are constants, in the other they are not
+    half:           the tape's graph is one of bfloat16, beside the pass too
     """
 
-    def __init__(self, batch: int, layouts: dict[Any, Any], differentiable: bool = False) -> None:
+    def __init__(
+        self, batch: int, layouts: dict[Any, Any], differentiable: bool = False, half: bool = False
+    ) -> None:
         self.batch = batch
         self.layouts = layouts
         self.differentiable = differentiable
+        self.half = half
+        self.beside = differentiable or half
         self.noises: list[tuple[Tensor, Tensor]] = []  # the mean where noise enters, and its variance
         self.uses: list[list[Use]] = []  # of each weight
         self.unseen: dict[str, None] = {}  # operations on weights whose sharing is left out
@@ -77,9 +82,14 @@ class Tape:
 
     def entered(self, held: Moments) -> Moments:
         """Moments whose noise begins here, independent in every entry."""
-        mean = held.mean.clone() if held.mean.requires_grad else held.mean.detach().requires_grad_()
+        mean = self.cast(held.mean)
+        mean = mean.clone() if mean.requires_grad else mean.detach().requires_grad_()
         self.add_noise(mean, held.var)
-        return Moments(mean, held.var)
+        return Moments(mean, self.cast(held.var))
+
+    def cast(self, value: Any) -> Any:
+        """In the precision of the tape's graph; for the mean of a pass in single precision that is half of it."""
+        return value.to(torch.bfloat16) if self.half and _is_single(value) else value
 
     def run(
         self,
@@ -103,17 +113,17 @@ class Tape:
 
         def through(carrier: Carrier) -> Any:
             if not carrier.is_weight:
-                return unpack(twin_of(carrier) if self.differentiable else carrier)
+                return unpack(twin_of(carrier) if self.beside else carrier)
             if func not in SHARES and carrier.dim() >= most and carrier.shape[0] == self.batch:
                 entered.append(carrier)
                 return self.entered(unpack(carrier))  # spread over the examples, as a class token is
-            return unpack(carrier)
+            return self._narrowed(unpack(carrier))
 
         values, named = replace(args, Carrier, through), replace(kwargs, Carrier, through)
         if func in DETACHED:
             return values[0], False
-        through_values, through_named = values, named
-        if self.differentiable:  # what the factors in the graph are made of
+        through_values, through_named = replace((values, named), Tensor, self.cast)
+        if self.beside:  # what the factors in the graph are made of
             values, named = replace(args, Carrier, unpack), replace(kwargs, Carrier, unpack)
         if function in GATES and (slope := GATES[function](*values, **named)) is not None:
             known = function(*values, **named) if known is None else known
@@ -130,12 +140,19 @@ class Tape:
             known = function(*values, **named) if known is None else known
             known = known if self.differentiable else _constant(known)
             primal = primal if self.differentiable else replace(primal, Moments, _constant)
-            result = normed_alike(values, named, known, primal)
+            result = normed_alike(values, named, known, primal, self.cast)
         else:
             result = _with_variances(function(*values, **named), known)
+        result = replace(result, (Moments, Simplex), self._narrowed) if self.half else result
         if isinstance(result, Moments) and not result.mean.requires_grad:
             result = Moments(leaf(result.mean), result.var)
         return result
+
+    def _narrowed(self, held: Any) -> Any:
+        if not self.half or not isinstance(held, Moments | Simplex):
+            return held
+        parts_of = (self.cast(t) if isinstance(t, Tensor) else t for t in held)
+        return type(held)(*parts_of)
 
     def _of_weights_alone(self, func: Any, args: Any, kwargs: Any) -> bool:
         if any(not carrier.is_weight for carrier in _carriers((args, kwargs))) or func in SHARES:
@@ -177,9 +194,9 @@ class Tape:
         """y with `slope` as its derivative by x in the tape's graph, and what it is in the other."""
         if not self.differentiable:
             x, slope, y = _constant(x), slope.detach(), _constant(y)
-        mean = y.mean + slope * (through - x.mean)
+        mean = self.cast(y.mean) + self.cast(slope) * (through - self.cast(x.mean))
         self.add_noise(mean, (y.var - slope.square() * x.var).clamp_min(0))
-        return Moments(mean, y.var)
+        return Moments(mean, self.cast(y.var))
 
     def _linear(self, func: Any, args: Any, values: Any, named: Any, y: Moments) -> None:
         (x, x_var), (w, w_var), (b, b_var) = (
@@ -235,6 +252,10 @@ class Tape:
 def leaf(mean: Tensor) -> Tensor:
     """`mean` with a graph, that begins here where there is none."""
     return mean if mean.requires_grad else mean.detach().requires_grad_()
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype == torch.float32
 
 
 def _constant(held: Moments) -> Moments:

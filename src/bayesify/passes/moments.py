@@ -33,7 +33,7 @@ def _carried(moments: Moments, forms: tuple[str, ...], tape: Tape | None, is_wei
     """A carrier; for residual sums with their cross term one whose mean can be differentiated by."""
     if "cross" in forms and not moments.mean.requires_grad:
         moments = Moments(moments.mean.detach().requires_grad_(), moments.var)
-    if tape is not None and not is_weight and not tape.differentiable:
+    if tape is not None and not is_weight and not tape.beside:
         moments = tape.entered(Moments(moments.mean, moments.var.detach()))
     return carried(moments, forms, tape, is_weight)
 

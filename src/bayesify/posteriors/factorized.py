@@ -134,7 +134,8 @@ class Factorized(Posterior):
         wanted = self.probed if call.for_loss else self.swept and not net.training
         if not wanted or exporting():  # a program for a batch of every size has no derivatives
             return None
-        return Tape(batch_of(call), self.layouts, torch.is_grad_enabled())
+        half = "half" in self.forms or ("half_on_gpu" in self.forms and next(net.parameters()).is_cuda)
+        return Tape(batch_of(call), self.layouts, torch.is_grad_enabled(), half)
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return {name: q.rsample(n, generator) for name, q in self.distributions(list(self.slots)).items()}
