@@ -31,6 +31,15 @@ def pairs(rows: Tensor, others: Tensor) -> Tensor:
     return (rows @ others.mT).sum(1, dtype=precise(rows.dtype))
 
 
+def weighted_pairs(rows: Tensor, var: Tensor) -> Tensor:
+    """Σ_n r_n a_sn a_tn of every pair of rows; rows (batch, seeds, n), var (batch or 1, 1, n)."""
+    var = var.to(rows.dtype)
+    if rows.requires_grad or var.requires_grad:  # a root has no derivative at 0
+        return pairs(rows * var, rows)
+    rows = rows * var.clamp_min(0).sqrt()
+    return pairs(rows, rows)
+
+
 def precise(dtype: torch.dtype) -> torch.dtype:
     """For sums of numbers of `dtype`."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
@@ -75,7 +84,7 @@ class Elementwise(Use):
     def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
         rows = sum(use.rows(delta, layout) for use, delta, layout in used)
         rows = rows.transpose(0, 1)  # (batch, seeds, n)
-        return pairs(rows * self.var.reshape(-1).to(rows.dtype), rows)
+        return weighted_pairs(rows, self.var.reshape(1, 1, -1))
 
 
 class Positions(NamedTuple):
@@ -111,7 +120,7 @@ class Linear(Use):
         if x.shape[2] == 1:  # A has rank one
             by_entry = torch.einsum("gkl,bgpl->bgpk", var, x.square())
             delta = delta.transpose(0, 1)  # (batch, seeds, groups, positions, k)
-            return pairs((delta * by_entry[:, None]).flatten(2), delta.flatten(2))
+            return weighted_pairs(delta.flatten(2), by_entry[:, None].flatten(2))
         seeds, (positions, inputs), outputs = len(delta), x.shape[2:], delta.shape[-1]
         by_rows = seeds * outputs * inputs * (positions + TRAFFIC)
         by_likeness = positions**2 * (inputs + seeds * outputs) + outputs * inputs * positions
@@ -180,7 +189,7 @@ class Lookup(Use):
 
 def _gram(delta: Tensor, x: Tensor, var: Tensor) -> Tensor:
     rows = torch.einsum("sbgpk,bgpl->bsgkl", delta, x)
-    return pairs((rows * var).flatten(2), rows.flatten(2))
+    return weighted_pairs(rows.flatten(2), var.reshape(1, 1, -1))
 
 
 def _gram_by_likeness(delta: Tensor, x: Tensor, var: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bayesify.execution import compiling
 from bayesify.moments.layouts import Unknown, find_layouts
-from bayesify.moments.shared_noise import pairs
+from bayesify.moments.shared_noise import weighted_pairs
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Moments
 
@@ -76,7 +76,7 @@ def _derivatives(end: Tensor, places: Any, seeds: Tensor, again: bool) -> Any:
 def _of_entries(delta: Tensor, var: Tensor) -> Tensor:
     """Σ_i δ_si δ_ti r_i; delta (seeds, batch, …), var (batch, …)."""
     delta = delta.reshape(*delta.shape[:2], -1).transpose(0, 1)  # (batch, seeds, n)
-    return pairs(delta * var.reshape(var.shape[0], 1, -1).to(delta.dtype), delta)
+    return weighted_pairs(delta, var.reshape(var.shape[0], 1, -1))
 
 
 def finished(output: Any) -> Any:
