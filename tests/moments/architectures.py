@@ -98,11 +98,11 @@ ARCHITECTURES: dict[str, Callable[[], Case]] = {
 }
 
 
-def convert(name: str) -> tuple[bf.BayesianModule, Any, Tensor]:
+def convert(name: str, **options: Any) -> tuple[bf.BayesianModule, Any, Tensor]:
     """The model, an input and a target; the same ones every time."""
     torch.manual_seed(0)
     net, x = ARCHITECTURES[name]()
-    return bf.bayesify(net, bf.DensityPropagation(), num_data=100), x, torch.tensor([0, 1, 2, 0])
+    return bf.bayesify(net, bf.DensityPropagation(**options), num_data=100), x, torch.tensor([0, 1, 2, 0])
 
 
 def gradients(model: nn.Module, value: Tensor) -> dict[str, Tensor]:

@@ -21,8 +21,10 @@ BF16 = [
 def test_it_compiles_whole(name: str) -> None:
     torch._dynamo.reset()
     model, x, y = convert(name)
+    torch.manual_seed(1)  # the signs of the probe
     expected = gradients(model, model.eval()(x, target=y).total)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.manual_seed(1)
     assert_close(gradients(model, compiled(x, target=y).total), expected)
 
 
@@ -31,8 +33,11 @@ def test_it_compiles_whole(name: str) -> None:
 def test_it_compiles_with_inductor(name: str) -> None:
     torch._dynamo.reset()
     model, x, y = convert(name)
+    torch.manual_seed(1)
     expected = gradients(model, model.eval()(x, target=y).total)
-    assert_close(gradients(model, torch.compile(model, fullgraph=True)(x, target=y).total), expected)
+    with torch._inductor.config.patch(fallback_random=True):
+        torch.manual_seed(1)
+        assert_close(gradients(model, torch.compile(model, fullgraph=True)(x, target=y).total), expected)
 
 
 @pytest.mark.parametrize("name", BF16)
@@ -52,7 +57,7 @@ def _job(rank: int, port: int, folder: str) -> None:
     try:
         for name in ARCHITECTURES:
             try:
-                model, x, y = convert(name)
+                model, x, y = convert(name, logits="bound")  # signs would differ by rank
             except pytest.skip.Exception:
                 continue
             expected = gradients(model.eval(), model(x, target=y).total)

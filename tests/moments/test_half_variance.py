@@ -10,7 +10,7 @@ from propagation import propagate, random_moments
 from torch import nn
 
 import bayesify as bf
-from bayesify.moments import carrier
+from bayesify.moments import carrier, registry
 from bayesify.nets import make
 
 HALF = ("exact", "total", "half", "")
@@ -70,7 +70,7 @@ def test_a_rule_of_a_user_gets_variances_in_the_precision_of_the_means() -> None
         assert carrier.Carrier.handle(twice, (x,), {}).moments.var.dtype == torch.bfloat16
         assert seen == [torch.float32]
     finally:
-        del carrier.RULES[twice]
+        del registry.RULES[twice]
 
 
 def test_double_precision_stays() -> None:

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify.laws.noise import random_signs
 from bayesify.likelihoods.classes import Classes
 from bayesify.likelihoods.draws import rsample
-from bayesify.likelihoods.shapes import normal_log_prob, random_signs, sum_over_example, weighted_nll
+from bayesify.likelihoods.shapes import normal_log_prob, sum_over_example, weighted_nll
 from bayesify.moments.values import Moments
 from bayesify.torch_internals import pytree
 
@@ -111,7 +112,10 @@ class Likelihood(nn.Module, ABC):
             known = tuple(Moments(h.mean.detach(), v) for h, v in zip(heads, fixed, strict=True))
             expected = self.expected_log_prob(known if type(output) is tuple else known[0], target)
             slopes = torch.autograd.grad(-expected.sum(), fixed)
-        u = tuple((slope.clamp_min(0).sqrt() * random_signs(slope))[None] for slope in slopes)
+        u = tuple(
+            (slope.clamp_min(0).sqrt() * random_signs(tuple(slope.shape), slope, None))[None]
+            for slope in slopes
+        )
         held: Any = sum(
             sum_over_example(s.clamp_min(0) * v.detach()) for s, v in zip(slopes, fixed, strict=True)
         )

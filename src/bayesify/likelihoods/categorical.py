@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesify.laws.noise import random_signs
 from bayesify.likelihoods.base import Likelihood
-from bayesify.likelihoods.shapes import at_least_float32, normal_log_prob, random_signs, sum_over_example
+from bayesify.likelihoods.shapes import at_least_float32, normal_log_prob, sum_over_example
 from bayesify.moments.rules.softmax import softmax_var
 from bayesify.moments.values import Moments
 
@@ -159,7 +160,7 @@ class Categorical(Likelihood):
             )
             share = 0.5 * counted * cautious.softmax(dim) * (1 - chosen)
             own = (known.var * chosen).sum(dim, keepdim=True)
-            u = share.sqrt() * random_signs(share)
+            u = share.sqrt() * random_signs(tuple(share.shape), share, None)
             u = u - chosen * u.sum(dim, keepdim=True)
         return (
             self.log_prob(cautious, target),

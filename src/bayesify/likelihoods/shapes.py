@@ -60,8 +60,3 @@ def match_shape(output: Tensor, target: Tensor) -> Tensor:
         f"target has shape {tuple(target.shape)}, the network's output {tuple(output.shape)}: "
         f"they must agree (nothing is broadcast)"
     )
-
-
-def random_signs(like: Tensor) -> Tensor:
-    """+1 or −1, in the shape of `like`."""
-    return torch.empty_like(like).bernoulli_(0.5).mul_(2).sub_(1)

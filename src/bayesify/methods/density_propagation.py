@@ -26,12 +26,17 @@ HALVES: dict[bool | str, tuple[str, ...]] = {False: (), True: ("half",), "auto":
 class DensityPropagation(Method):
     """q(w) normal; the network carries mean and variance, so one pass gives a predictive distribution.
 
-    covariance:   "diagonal" (VDP++) carries a variance per activation; "full" (VDP) the covariance of each layer, for
-                  small networks: to first order, without residual sums; refuses layers that would take too much memory
+    covariance:   "outputs" carries a variance per activation and finds the covariance of the outputs by one adjoint
+                  sweep for each of them, which sees that activations share the noise of weights; "diagonal" (VDP++)
+                  the variances alone: fast, and far too small on trained deep networks; "full" (VDP) the covariance
+                  of each layer, for small networks: to first order, without residual sums; refuses layers that would
+                  take too much memory
     objective:    "expected" log-likelihood of the moments, or the "gaussian" density of the target under them (eq. 11)
-    logits:       how "expected" treats the logits of classes: "bound" of E log p from below; its expansion to
+    logits:       how "expected" treats the outputs: "probe" by one sweep from a random combination of them, which has
+                  their covariance; "bound" of E log p from below, by their variances; its expansion to
                   "second_order", which lets the variance of confident answers grow; or "mean" logits alone (the
-                  paper's cross-entropy), where nothing but the KL holds the last layer's variances
+                  paper's cross-entropy), where nothing but the KL holds the last layer's variances. "auto": "probe"
+                  with the covariance of the outputs, else "bound"
     var_floor:    added to the variance of class probabilities by "gaussian"; it sets where that loss is smallest
     activation:   "exact" moments of relu, leaky relu, abs, gelu, square and exp; "first_order" for all
     norm:         layer, group, instance and RMS norm: first order, divided by the "total" of both moments, which stays
@@ -52,7 +57,7 @@ class DensityPropagation(Method):
 
     covariance: str = "outputs"
     objective: str = "expected"
-    logits: str = "bound"
+    logits: str = "auto"
     var_floor: float = 1e-3
     activation: str = "exact"
     norm: str = "total"
@@ -65,7 +70,7 @@ class DensityPropagation(Method):
     def __post_init__(self) -> None:
         check_choice(("outputs", "diagonal", "full"), self.covariance, "covariance")
         check_choice(OBJECTIVES, self.objective, "objective")
-        check_choice(LOGITS, self.logits, "logits")
+        check_choice(("auto", *LOGITS), self.logits, "logits")
         check_choice(ACTIVATIONS, self.activation, "activation")
         check_choice(NORMS, self.norm, "norm")
         check_choice(SHARINGS, self.variance, "variance")
@@ -86,11 +91,19 @@ class DensityPropagation(Method):
         half = HALVES[self.half_variance]
         return (*RESIDUALS[self.residual], *ACTIVATIONS[self.activation], *NORMS[self.norm], *half, "")
 
+    @property
+    def _swept(self) -> bool:
+        return self.covariance == "outputs" and self.residual == "sum"
+
+    @property
+    def _logits(self) -> str:
+        return self.logits if self.logits != "auto" else "probe" if self._swept else "bound"
+
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
         assert isinstance(self.prior, Prior)
         _let_compiled_code_be_cached()
-        swept, probed = self.covariance == "outputs" and self.residual == "sum", self.logits == "probe"
-        if swept or probed:
+        probed = self.objective == "expected" and self._logits == "probe"
+        if self._swept or probed:
             internals.let_derivatives_be_traced()
         return Factorized(
             net,
@@ -100,14 +113,14 @@ class DensityPropagation(Method):
             sampling="moments",
             init_std=self.init_std,
             forms=self.forms,
-            swept=swept,
+            swept=self._swept,
             probed=probed,
             example=example,
         )
 
     def data_term(self) -> DataTerm:
         options: dict[str, Any] = (
-            {"logits": self.logits} if self.objective == "expected" else {"var_floor": self.var_floor}
+            {"logits": self._logits} if self.objective == "expected" else {"var_floor": self.var_floor}
         )
         return partial(moments_nll, objective=self.objective, **options)
 

@@ -46,9 +46,10 @@ def precise(dtype: torch.dtype) -> torch.dtype:
 
 
 class Use:
-    """One use of a weight: its mean, by which uses are told apart, its variance, and the mean of what came out."""
+    """One use of a weight: its mean, its variance, the mean of what came out, and what tells the weight from others."""
 
-    def __init__(self, weight: Tensor, var: Tensor, mean: Tensor) -> None:
+    def __init__(self, weight: Tensor, var: Tensor, mean: Tensor, key: Tensor | None = None) -> None:
+        self.key = weight if key is None else key
         self.weight = weight
         self.var = var
         self.mean = mean
@@ -61,8 +62,10 @@ class Use:
 class Elementwise(Use):
     """z = w ∘ x or z = w + x, with w spread over the other dimensions; x is 1 for a sum."""
 
-    def __init__(self, weight: Tensor, var: Tensor, mean: Tensor, factor: Any = 1.0) -> None:
-        super().__init__(weight, var, mean)
+    def __init__(
+        self, weight: Tensor, var: Tensor, mean: Tensor, factor: Any = 1.0, key: Tensor | None = None
+    ) -> None:
+        super().__init__(weight, var, mean, key)
         self.factor = factor
 
     def rows(self, delta: Tensor, layout: Layout) -> Tensor:
@@ -200,7 +203,7 @@ def _gram_by_likeness(delta: Tensor, x: Tensor, var: Tensor) -> Tensor:
     """
     weighted = x * var.mean(1)[:, None].sqrt()
     alike = weighted @ weighted.mT  # (batch, groups, p, q)
-    own = alike.diagonal(dim1=-2, dim2=-1)
+    own = weighted.square().sum(-1)
     tiny = torch.finfo(own.dtype).tiny ** 0.5
     scale = ((x.square() @ var.mT + tiny) / (own[..., None] + tiny)).sqrt()  # (batch, groups, p, k)
     delta = (delta * scale).transpose(0, 1)  # (batch, seeds, groups, p, k)
@@ -217,12 +220,12 @@ def patches(x: Tensor, kernel: torch.Size, geometry: Any) -> Tensor:
         (x.shape[2 + d] - dilation[d] * (kernel[d] - 1) - 1) // stride[d] * stride[d] + 1 for d in range(dims)
     ]
     offsets = itertools.product(*(range(0, k * step, step) for k, step in zip(kernel, dilation, strict=True)))
-    shifted = [  # slices, whose derivative is a sum of slices, where that of unfold scatters
-        x[(..., *(slice(o, o + n, step) for o, n, step in zip(offset, spans, stride, strict=True)))].flatten(
-            2
-        )
-        for offset in offsets
-    ]
+    shifted = []  # slices, whose derivative is a sum of slices, where that of unfold scatters
+    for offset in offsets:
+        part = x
+        for d, (start, span, step) in enumerate(zip(offset, spans, stride, strict=True)):
+            part = part.movedim(2 + d, 0)[start : start + span : step].movedim(0, 2 + d)
+        shifted.append(part.flatten(2))
     x = torch.stack(shifted, -1)  # (batch, channels, positions, offsets)
     x = x.unflatten(1, (geometry[3], -1)).transpose(2, 3)  # (batch, groups, positions, channels, offsets)
     return x.flatten(3)

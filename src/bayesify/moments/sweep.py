@@ -93,10 +93,18 @@ def _finished(output: Moments) -> Moments:
     try:
         cov = covariance(output)
     except Unknown as unknown:
-        if not output.trace.tape.layouts.get(str(unknown)):
-            output.trace.tape.layouts[str(unknown)] = True
-            warnings.warn(
-                f"{unknown}. Variances are those of one pass, as with covariance='diagonal'", stacklevel=2
-            )
+        tell_once(output, unknown)
         return Moments(mean, output.var)
-    return Moments(mean, cov.diagonal(dim1=-2, dim2=-1).reshape(mean.shape), cov=cov)
+    var = cov.flatten(1)[:, :: cov.shape[-1] + 1]  # the diagonal
+    return Moments(mean, var.reshape(mean.shape), cov=cov)
+
+
+def tell_once(output: Any, unknown: Unknown) -> None:
+    """That outputs of this kind have the variances of one pass, and why."""
+    heads = output if type(output) is tuple else (output,)
+    told = next(head.trace.tape.layouts for head in heads if head.trace is not None)
+    if not told.get(str(unknown)):
+        told[str(unknown)] = True
+        warnings.warn(
+            f"{unknown}. Variances are those of one pass, as with covariance='diagonal'", stacklevel=2
+        )

@@ -13,24 +13,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.moments.carrier import Carrier, first_carrier, twin_of
-from bayesify.moments.missing import calling_module, name_of
 from bayesify.moments.norms_in_parts import NORMS, is_weight, norm_in_parts, normed_alike
-from bayesify.moments.registry import RULES, spelled
+from bayesify.moments.notes import DIFFERENCES, PRODUCTS, SUMS, note
+from bayesify.moments.registry import spelled
 from bayesify.moments.rules.gates import GATES
-from bayesify.moments.rules.linear import LINEAR_MAPS, PLAIN_CONVOLUTIONS
+from bayesify.moments.rules.linear import LINEAR_MAPS
 from bayesify.moments.rules.product import MATMULS
-from bayesify.moments.shared_noise import Convolution, Elementwise, Linear, Lookup, Use
-from bayesify.moments.standin import holds, replace
+from bayesify.moments.shared_noise import Use
+from bayesify.moments.standin import replace
 from bayesify.moments.values import Entries, Moments, Simplex, parts
 
-SUMS = frozenset(spelled("add add_ __add__ __radd__ __iadd__"))
-DIFFERENCES = frozenset(spelled("sub sub_ subtract __sub__ __isub__"))
-PRODUCTS = frozenset(spelled("mul mul_ multiply __mul__ __rmul__ __imul__"))
 ADDMM = frozenset(spelled("addmm"))
 DETACHED = frozenset(spelled("detach detach_"))
-DROPOUTS = frozenset(
-    spelled("dropout dropout_ dropout1d dropout2d dropout3d feature_dropout feature_dropout_")
-)
 SHARES = frozenset([*LINEAR_MAPS, F.embedding, *MATMULS])  # weights meet data here, whatever their shape
 
 
@@ -63,7 +57,7 @@ class Tape:
     def add_use(self, use: Use) -> None:
         """Of a weight: uses of the same one share its noise."""
         for uses in self.uses:
-            if uses[0].weight is use.weight and type(uses[0]) is type(use):
+            if uses[0].key is use.key and type(uses[0]) is type(use):
                 uses.append(use)
                 return
         self.uses.append([use])
@@ -130,7 +124,7 @@ class Tape:
             return self._gated(through_values[0].mean, values[0], slope, known), False
         result = self._through(func, function, through_values, through_named, known, values)
         weights = any(c.is_weight and all(c is not e for e in entered) for c in _carriers((args, kwargs)))
-        return self._noted(func, function, args, values, named, result, weights), False
+        return note(self, func, function, args, values, named, result, weights), False
 
     def _through(self, func: Any, function: Any, values: Any, named: Any, known: Any, primal: Any) -> Any:
         """The operation with the tape's graph; its variances are those of `known`, or have no graph."""
@@ -151,11 +145,16 @@ class Tape:
     def _narrowed(self, held: Any) -> Any:
         if not self.half or not isinstance(held, Moments | Simplex):
             return held
-        parts_of = (self.cast(t) if isinstance(t, Tensor) else t for t in held)
-        return type(held)(*parts_of)
+        if isinstance(held, Simplex):
+            return Simplex(self.cast(held.mean), self.cast(held.var), self.cast(held.score_var), held.dropped)
+        return Moments(self.cast(held.mean), self.cast(held.var))
 
     def _of_weights_alone(self, func: Any, args: Any, kwargs: Any) -> bool:
-        if any(not carrier.is_weight for carrier in _carriers((args, kwargs))) or func in SHARES:
+        if any(not carrier.is_weight for carrier in _carriers((args, kwargs))):
+            return False
+        if func is F.embedding and isinstance(args[0], Tensor):  # of positions, the same for all examples?
+            return args[0].dim() == 0 or args[0].shape[0] != self.batch
+        if func in SHARES:
             return False
         plain = [x for x in args if isinstance(x, Tensor) and not isinstance(x, Carrier)]
         weight = first_carrier((*args, *kwargs.values()))
@@ -165,31 +164,6 @@ class Tape:
             )
         return True
 
-    def _noted(
-        self, func: Any, function: Any, args: Any, values: Any, named: Any, result: Any, weights: bool
-    ) -> Any:
-        if func in LINEAR_MAPS:
-            self._linear(func, args, values, named, result)
-        elif func in MATMULS:
-            self._matmul(args, values, result)
-        elif func in SUMS or func in DIFFERENCES:
-            alpha = named.get("alpha", 1)
-            for arg, value, factor in zip(
-                args, values, (1, -alpha if func in DIFFERENCES else alpha), strict=False
-            ):
-                if is_weight(arg) and weights:
-                    self.add_use(Elementwise(value.mean, value.var, result.mean, factor))
-        elif func in PRODUCTS:
-            self._product(args, values, result, weights)
-        elif func is F.embedding:
-            self.add_use(Lookup(values[1].mean, values[1].var, result.mean, values[0]))
-        elif func in DROPOUTS:
-            if isinstance(result, Moments) and isinstance(values[0], Moments):
-                self.add_noise(result.mean, (result.var - values[0].var).clamp_min(0))
-        elif weights:
-            self._unshared(func, function, args, values, named, result)
-        return result
-
     def _gated(self, through: Tensor, x: Moments, slope: Tensor, y: Moments) -> Moments:
         """y with `slope` as its derivative by x in the tape's graph, and what it is in the other."""
         if not self.differentiable:
@@ -197,56 +171,6 @@ class Tape:
         mean = self.cast(y.mean) + self.cast(slope) * (through - self.cast(x.mean))
         self.add_noise(mean, (y.var - slope.square() * x.var).clamp_min(0))
         return Moments(mean, self.cast(y.var))
-
-    def _linear(self, func: Any, args: Any, values: Any, named: Any, y: Moments) -> None:
-        (x, x_var), (w, w_var), (b, b_var) = (
-            parts(v) for v in (*values[:2], values[2] if len(values) > 2 else None)
-        )
-        rest = values[3:]
-        if x_var is not None and w_var is not None:
-            self.add_noise(y.mean, func(x_var, w_var.to(x_var.dtype), None, *rest, **named))
-        if b_var is not None:
-            shape = (-1,) + (1,) * (y.mean.dim() - 2 if func is not F.linear else 0)
-            self.add_use(Elementwise(b.view(shape) if func is not F.linear else b, b_var, y.mean))
-        if w_var is None:
-            return
-        if func is F.linear:
-            self.add_use(Linear(w, w_var, y.mean, x))
-        else:
-            transposed = func not in PLAIN_CONVOLUTIONS
-            self.add_use(Convolution(w, w_var, y.mean, x, _geometry(transposed, rest, named), transposed))
-
-    def _matmul(self, args: Any, values: Any, z: Moments) -> None:
-        x, y = (v.moments() if isinstance(v, Simplex) else v for v in values[:2])
-        (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
-        if x_var is not None and y_var is not None:
-            self.add_noise(z.mean, torch.matmul(x_var, y_var.to(x_var.dtype)))
-        if is_weight(args[1]) and y_mean.dim() == 2:
-            self.add_use(Linear(y_mean, y_var.mT, z.mean, x_mean))
-        elif is_weight(args[0]) or is_weight(args[1]):
-            self._unshared(torch.matmul, RULES[torch.matmul], args, values, {}, z)
-
-    def _product(self, args: Any, values: Any, z: Moments, weights: bool) -> None:
-        (x, x_var), (y, y_var) = parts(values[0]), parts(values[1])
-        if x_var is not None and y_var is not None:
-            self.add_noise(z.mean, x_var * y_var)
-        for arg, mean, var, other in ((args[0], x, x_var, y), (args[1], y, y_var, x)):
-            if is_weight(arg) and weights:
-                self.add_use(Elementwise(mean, var, z.mean, other))
-
-    def _unshared(self, func: Any, function: Any, args: Any, values: Any, named: Any, result: Any) -> None:
-        """What weights add to every entry, as if each entry had noise of its own."""
-        self.unseen[f"{name_of(func)} in {calling_module()}"] = None
-        fixed = tuple(
-            v.mean if is_weight(a) and isinstance(v, Moments) else v
-            for a, v in zip(args, values, strict=True)
-        )
-        without = function(*fixed, **named) if holds((fixed, named), (Moments, Simplex)) else None
-        for each, other in zip(
-            _moments(result), _moments(without) if without is not None else [None], strict=False
-        ):
-            var = each.var if other is None else (each.var - other.var.detach()).clamp_min(0)
-            self.add_noise(each.mean, var)
 
 
 def leaf(mean: Tensor) -> Tensor:
@@ -268,12 +192,6 @@ def _carriers(value: Any) -> list[Carrier]:
     return found
 
 
-def _moments(value: Any) -> list[Moments]:
-    found: list[Moments] = []
-    replace(value, Moments, found.append)
-    return found
-
-
 def _with_variances(result: Any, known: Any) -> Any:
     """The same means with the variances of `known`, or with their own as constants."""
     if isinstance(result, Entries):
@@ -287,11 +205,3 @@ def _with_variances(result: Any, known: Any) -> Any:
     if isinstance(result, Moments):
         return Moments(result.mean, result.var.detach() if known is None else known.var)
     return result
-
-
-def _geometry(transposed: bool, rest: Any, named: Any) -> tuple[Any, ...]:
-    """(stride, padding, dilation, groups)."""
-    defaults = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-    names = ("stride", "padding", "output_padding", "groups", "dilation") if transposed else tuple(defaults)
-    known = defaults | dict(zip(names, rest, strict=False)) | named
-    return tuple(known[name] for name in defaults)

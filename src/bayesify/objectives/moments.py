@@ -16,7 +16,8 @@ from torch import Tensor
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.shapes import weighted_nll
 from bayesify.moments import Moments, certain, holds, replace
-from bayesify.moments.sweep import gram
+from bayesify.moments.layouts import Unknown
+from bayesify.moments.sweep import gram, tell_once
 
 LOGITS = ("bound", "second_order", "mean", "probe")
 OBJECTIVES = {"expected": "expected_log_prob", "gaussian": "gaussian_log_prob"}  # methods of the likelihood
@@ -37,16 +38,26 @@ def moments_nll(
     output = tuple(output) if type(output) in (tuple, list) else output
     mean = tuple(head.mean for head in output) if type(output) is tuple else output.mean
     target = likelihood.matched(mean, target, values)
-    if options.get("logits") == "probe" and holds(output, Moments, lambda moments: moments.trace is not None):
-        log_prob = probed(likelihood, output, target)
-    else:
+    log_prob = None
+    if options.get("logits") == "probe":
+        if holds(output, Moments, lambda moments: moments.trace is not None):
+            log_prob = probed(likelihood, output, target)
+        options["logits"] = "bound"
+    if log_prob is None:
         log_prob = getattr(likelihood, OBJECTIVES[objective])(output, target, **options)
     return weighted_nll(log_prob, sample_weight, values)
 
 
-def probed(likelihood: Likelihood, output: Any, target: Tensor) -> Tensor:
-    """E log p(y | z) with the covariance of the sweep: first order about one pass, unbiased over random signs."""
+def probed(likelihood: Likelihood, output: Any, target: Tensor) -> Tensor | None:
+    """E log p(y | z) with the covariance of the sweep: first order about one pass, unbiased over random signs.
+
+    None, with a warning, where the sweep cannot tell examples apart.
+    """
     log_prob, u, held = likelihood.probe(output, target)
     heads = zip(output, u, strict=True) if type(output) is tuple else [(output, u)]
-    found = [gram(head, seeds)[:, 0, 0] for head, seeds in heads if head.trace is not None]
+    try:
+        found = [gram(head, seeds)[:, 0, 0] for head, seeds in heads if head.trace is not None]
+    except Unknown as unknown:
+        tell_once(output, unknown)
+        return None
     return log_prob + held - torch.stack(found).sum(0)

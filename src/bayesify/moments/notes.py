@@ -1,0 +1,120 @@
+"""What each operation adds to a tape: which noise enters there, and which weights it uses."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from bayesify.moments.missing import calling_module, name_of
+from bayesify.moments.norms_in_parts import is_weight
+from bayesify.moments.registry import RULES, spelled
+from bayesify.moments.rules.linear import LINEAR_MAPS, PLAIN_CONVOLUTIONS
+from bayesify.moments.rules.product import MATMULS
+from bayesify.moments.shared_noise import Convolution, Elementwise, Linear, Lookup
+from bayesify.moments.standin import holds, replace
+from bayesify.moments.values import Moments, Simplex, parts
+
+SUMS = frozenset(spelled("add add_ __add__ __radd__ __iadd__"))
+DIFFERENCES = frozenset(spelled("sub sub_ subtract __sub__ __isub__"))
+PRODUCTS = frozenset(spelled("mul mul_ multiply __mul__ __rmul__ __imul__"))
+DROPOUTS = frozenset(
+    spelled("dropout dropout_ dropout1d dropout2d dropout3d feature_dropout feature_dropout_")
+)
+
+
+def note(
+    tape: Any, func: Any, function: Any, args: Any, values: Any, named: Any, result: Any, weights: bool
+) -> Any:
+    """The result of an operation, after its noise was noted.
+
+    values:  the arguments as the pass has them, `args` as carriers
+    weights: some of them are weights that were not spread over the examples
+    """
+    if func in LINEAR_MAPS:
+        _linear(tape, func, args, values, named, result)
+    elif func in MATMULS:
+        _matmul(tape, args, values, result)
+    elif func in SUMS or func in DIFFERENCES:
+        alpha = named.get("alpha", 1)
+        for arg, value, factor in zip(
+            args, values, (1, -alpha if func in DIFFERENCES else alpha), strict=False
+        ):
+            if is_weight(arg) and weights:
+                tape.add_use(Elementwise(value.mean, value.var, result.mean, factor))
+    elif func in PRODUCTS:
+        _product(tape, args, values, result, weights)
+    elif func is F.embedding:
+        tape.add_use(Lookup(values[1].mean, values[1].var, result.mean, values[0]))
+    elif func in DROPOUTS:
+        if isinstance(result, Moments) and isinstance(values[0], Moments):
+            tape.add_noise(result.mean, (result.var - values[0].var).clamp_min(0))
+    elif weights:
+        _unshared(tape, func, function, args, values, named, result)
+    return result
+
+
+def _linear(tape: Any, func: Any, args: Any, values: Any, named: Any, y: Moments) -> None:
+    (x, x_var), (w, w_var), (b, b_var) = (
+        parts(v) for v in (*values[:2], values[2] if len(values) > 2 else None)
+    )
+    rest = values[3:]
+    if x_var is not None and w_var is not None:
+        tape.add_noise(y.mean, func(x_var, w_var.to(x_var.dtype), None, *rest, **named))
+    if b_var is not None:
+        shape = (-1,) + (1,) * (y.mean.dim() - 2 if func is not F.linear else 0)
+        tape.add_use(Elementwise(b if func is F.linear else b.view(shape), b_var, y.mean, key=b))
+    if w_var is None:
+        return
+    if func is F.linear:
+        tape.add_use(Linear(w, w_var, y.mean, x))
+    else:
+        transposed = func not in PLAIN_CONVOLUTIONS
+        tape.add_use(Convolution(w, w_var, y.mean, x, _geometry(transposed, rest, named), transposed))
+
+
+def _matmul(tape: Any, args: Any, values: Any, z: Moments) -> None:
+    x, y = (v.moments() if isinstance(v, Simplex) else v for v in values[:2])
+    (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
+    if x_var is not None and y_var is not None:
+        tape.add_noise(z.mean, torch.matmul(x_var, y_var.to(x_var.dtype)))
+    if is_weight(args[1]) and y_mean.dim() == 2:
+        tape.add_use(Linear(y_mean, y_var.mT, z.mean, x_mean))
+    elif is_weight(args[0]) or is_weight(args[1]):
+        _unshared(tape, torch.matmul, RULES[torch.matmul], args, values, {}, z)
+
+
+def _product(tape: Any, args: Any, values: Any, z: Moments, weights: bool) -> None:
+    (x, x_var), (y, y_var) = parts(values[0]), parts(values[1])
+    if x_var is not None and y_var is not None:
+        tape.add_noise(z.mean, x_var * y_var)
+    for arg, mean, var, other in ((args[0], x, x_var, y), (args[1], y, y_var, x)):
+        if is_weight(arg) and weights:
+            tape.add_use(Elementwise(mean, var, z.mean, other))
+
+
+def _unshared(tape: Any, func: Any, function: Any, args: Any, values: Any, named: Any, result: Any) -> None:
+    """What weights add to every entry, as if each entry had noise of its own."""
+    tape.unseen[f"{name_of(func)} in {calling_module()}"] = None
+    fixed = tuple(
+        v.mean if is_weight(a) and isinstance(v, Moments) else v for a, v in zip(args, values, strict=True)
+    )
+    without = function(*fixed, **named) if holds((fixed, named), (Moments, Simplex)) else None
+    for each, other in zip(
+        _moments(result), _moments(without) if without is not None else [None], strict=False
+    ):
+        var = each.var if other is None else (each.var - other.var.detach()).clamp_min(0)
+        tape.add_noise(each.mean, var)
+
+
+def _moments(value: Any) -> list[Moments]:
+    found: list[Moments] = []
+    replace(value, Moments, found.append)
+    return found
+
+
+def _geometry(transposed: bool, rest: Any, named: Any) -> tuple[Any, ...]:
+    """(stride, padding, dilation, groups)."""
+    defaults = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+    names = ("stride", "padding", "output_padding", "groups", "dilation") if transposed else tuple(defaults)
+    known = defaults | dict(zip(names, rest, strict=False)) | named
+    return tuple(known[name] for name in defaults)
