@@ -56,7 +56,9 @@ def test_full_covariance_has_the_covariance_as_second_output(
     model = bf.bayesify(net, bf.DensityPropagation(covariance="full"))
     x = torch.randn(4, 3)
     program = bf.export(model, x, tmp_path / "model.pt2")
-    check(program.module()(x), model, x)
+    *moments, cov = program.module()(x)
+    check(moments, model, x)
+    torch.testing.assert_close(cov, model(x).cov, rtol=1e-5, atol=1e-5)
 
 
 def test_noise_in_the_input_is_a_second_input(tmp_path: Path) -> None:
@@ -122,7 +124,21 @@ def test_onnx_with_full_covariance_names_it(tmp_path: Path) -> None:
     x = torch.randn(4, 3)
     bf.export(model, x, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    check(session.run(["output_mean", "output_cov"], {"x": x.numpy()}), model, x)
+    mean, var, cov = session.run(["output_mean", "output_var", "output_cov"], {"x": x.numpy()})
+    check((mean, var), model, x)
+    torch.testing.assert_close(torch.as_tensor(cov), model(x).cov.detach(), rtol=1e-5, atol=1e-5)
+
+
+def test_it_is_said_where_variances_of_one_pass_are_smaller(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+    )
+    model, x = bf.bayesify(net, bf.DensityPropagation(init_std=0.2)).eval(), torch.rand(3, 1, 8, 8)
+    with pytest.warns(UserWarning, match="of the model's own on this example"):
+        program = bf.export(model, x, tmp_path / "model.pt2")
+    _, var = program.module()(x)
+    assert (var < model(x).var).all()
 
 
 @needs_onnx

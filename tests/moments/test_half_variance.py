@@ -88,24 +88,29 @@ def trained(
 ) -> tuple[bf.Moments, torch.Tensor]:
     """Output and gradient of all parameters."""
     model = bf.bayesify(copy.deepcopy(net), bf.DensityPropagation(**options), num_data=1000)
+    torch.manual_seed(1)  # the signs of the probe
     model(x, target=y).total.backward()
     gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     with torch.no_grad():
         return model.eval()(x), gradient
 
 
+@pytest.mark.parametrize("covariance", ["outputs", "diagonal"])
 @pytest.mark.parametrize("variance", ["weight", "row"])
 @pytest.mark.parametrize("name", ["resnet18", "vit_tiny"])
-def test_networks_have_the_same_variance_to_a_hundredth(name: str, variance: str) -> None:
+def test_networks_have_nearly_the_same_variance(name: str, variance: str, covariance: str) -> None:
+    """To a hundredth; where derivatives are halves too, to three."""
+    slack = 0.03 if covariance == "outputs" else 0.01
     torch.manual_seed(0)
     net = make(name, num_outputs=10, input_shape=(3, 16, 16))
     x, y = torch.randn(4, 3, 16, 16), torch.randint(10, (4,))
     (exact, slope), (half, half_slope) = (
-        trained(net, x, y, variance=variance, half_variance=half) for half in (False, True)
+        trained(net, x, y, variance=variance, covariance=covariance, half_variance=half)
+        for half in (False, True)
     )
-    assert ((half.var / exact.var - 1).abs() < 0.01).all()
+    assert ((half.var / exact.var - 1).abs() < slack).all()
     assert (half.mean - exact.mean).norm() < 0.001 * exact.mean.norm()
-    assert (half_slope - slope).norm() < 0.01 * slope.norm()
+    assert (half_slope - slope).norm() < slack * slope.norm()
 
 
 def test_where_variances_are_halved() -> None:

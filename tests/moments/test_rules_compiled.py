@@ -56,6 +56,7 @@ class Transformer(nn.Module):
         return self.head(torch.cat([image.flatten(1), near], 1)) * (1 - gate)
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of what vmap takes one by one
 def test_a_network_of_rarer_operations_compiles_whole() -> None:
     torch._dynamo.reset()
     model = bf.bayesify(Transformer(), bf.DensityPropagation(), num_data=10).eval()

@@ -104,6 +104,9 @@ def test_variances_are_the_diagonal_and_unpack_as_before() -> None:
     mean, var = out
     assert torch.equal(var, out.cov.diagonal(dim1=1, dim2=2)) and mean.shape == (4, 3)
     assert spread(copy.deepcopy(net), covariance="diagonal")(x).cov is None
+    assert out._asdict() == {"mean": mean, "var": var}
+    mapped = torch.utils._pytree.tree_map(lambda t: 2 * t, out)
+    assert torch.equal(mapped.cov, 2 * out.cov) and torch.equal(mapped.var, 2 * var)
 
 
 def test_examples_that_meet_are_said_and_have_the_variances_of_one_pass() -> None:
@@ -181,7 +184,8 @@ def test_few_positions_go_by_likeness_exactly_where_variances_are_products(
 def test_patches_are_those_of_unfold(stride: int, padding: int, dilation: int) -> None:
     x = torch.randn(2, 4, 9, 7)
     ours = patches(x, torch.Size((3, 2)), (stride, padding, dilation, 1))
-    assert torch.equal(ours[:, 0].mT, F.unfold(x, (3, 2), dilation, padding, stride))
+    theirs = F.unfold(x, (3, 2), dilation, padding, stride)  # by channels, then offsets
+    assert torch.equal(ours[:, 0].mT, theirs.unflatten(1, (4, 6)).transpose(1, 2).flatten(1, 2))
 
 
 def test_the_probe_has_the_expected_log_likelihood_on_average() -> None:

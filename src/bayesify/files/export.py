@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from bayesify.atomic import write_atomically
 from bayesify.batches import beside
 from bayesify.model import BayesianModule
+from bayesify.moments import Moments
+from bayesify.passes.moments import is_moments
 from bayesify.predict.prediction import evaluating
 from bayesify.torch_internals import pytree
 from bayesify.weights import as_arguments
@@ -48,8 +50,9 @@ def export(model: BayesianModule, x: Any, path: str | Path) -> torch.export.Expo
            onnxscript)
 
     Outputs are the mean and the variance of what the network returns, for classes the logits before softmax; in ONNX
-    they are called output_mean and output_var (with full covariance output_cov). Variances are those of one pass, as
-    with covariance="diagonal": what the sweep of the default adds needs derivatives, which a program does not have.
+    they are called output_mean and output_var (with full covariance output_cov beside them). Variances are those of
+    one pass, as with covariance="diagonal": the sweep of the default needs derivatives, which a program does not have.
+    A warning says how much smaller they are on the example.
 
     >>> bf.export(model, x[:2], "model.onnx")
     >>> onnxruntime.InferenceSession("model.onnx").run(["output_mean", "output_var"], {"x": x.numpy()})
@@ -67,7 +70,10 @@ def export(model: BayesianModule, x: Any, path: str | Path) -> torch.export.Expo
     x = beside(model, x)
     flat = _Flat(model, x)
     with evaluating(model), torch.no_grad():
-        outputs = _names("output", flat.outputs(*flat.example))
+        own, found = flat.outputs(*flat.example), _of_one_pass(flat)
+        outputs = _names("output", found)
+        if model.posterior.swept:
+            _tell_of_variances(found, own)
         shapes = {"tensors": ({0: torch.export.Dim("batch")},) * len(flat.example)}
         program = torch.export.export(flat.eval(), flat.example, dynamic_shapes=shapes)
     if path.suffix == ".pt2":
@@ -85,13 +91,40 @@ def _at_least_two(value: Any) -> Any:
 
 def _names(single: str, values: Any) -> list[str]:
     """One name per tensor: `single`, or single0, single1, …, with _mean and _var for moments."""
-    if hasattr(values, "_fields") or isinstance(values, Tensor):
+    if is_moments(values) or isinstance(values, Tensor):
         values = (values,)
     names = []
     for i, value in enumerate(values):
         name = single if len(values) == 1 else f"{single}{i}"
-        names += [f"{name}_{field}" for field in value._fields] if hasattr(value, "_fields") else [name]
+        fields = [*value._fields, *(["cov"] if value.cov is not None else [])] if is_moments(value) else []
+        names += [f"{name}_{field}" for field in fields] or [name]
     return names
+
+
+def _of_one_pass(flat: _Flat) -> Any:
+    """The outputs as the program has them."""
+    posterior: Any = flat.model.posterior
+    swept, posterior.swept = posterior.swept, False
+    try:
+        return flat.outputs(*flat.example)
+    finally:
+        posterior.swept = swept
+
+
+def _tell_of_variances(written: Any, own: Any) -> None:
+    """How the variances of one pass compare with those of the model."""
+    pairs = zip(*([m.var.flatten() for m in _all_moments(each)] for each in (written, own)), strict=True)
+    ratio = float(torch.cat([one / other.clamp_min(1e-30) for one, other in pairs]).median())
+    if not 0.95 < ratio < 1.05:
+        warnings.warn(
+            f"the exported variances are those of one pass, {ratio:.2g} of the model's own on this example (median): "
+            f"the sweep by which the model finds them needs derivatives, which a program does not have",
+            stacklevel=3,
+        )
+
+
+def _all_moments(value: Any) -> list[Moments]:
+    return [m for m in pytree.tree_leaves(value, is_leaf=is_moments) if is_moments(m)]
 
 
 def _check_packages() -> None:

@@ -107,18 +107,16 @@ class Likelihood(nn.Module, ABC):
         u is (seeds, batch, …) as the output (or each head) is: u_k = ξ_k √(−∂E log p/∂Var z_k).
         """
         heads = output if type(output) is tuple else (output,)
-        fixed = [head.var.detach().requires_grad_() for head in heads]
-        with torch.enable_grad():
-            known = tuple(Moments(h.mean.detach(), v) for h, v in zip(heads, fixed, strict=True))
-            expected = self.expected_log_prob(known if type(output) is tuple else known[0], target)
-            slopes = torch.autograd.grad(-expected.sum(), fixed)
-        u = tuple(
-            (slope.clamp_min(0).sqrt() * random_signs(tuple(slope.shape), slope, None))[None]
-            for slope in slopes
-        )
-        held: Any = sum(
-            sum_over_example(s.clamp_min(0) * v.detach()) for s, v in zip(slopes, fixed, strict=True)
-        )
+        means, fixed = ([getattr(head, name).detach() for head in heads] for name in ("mean", "var"))
+
+        def loss(*variances: Tensor) -> Tensor:
+            known = tuple(map(Moments, means, variances))
+            return -self.expected_log_prob(known if type(output) is tuple else known[0], target).sum()
+
+        found = torch.func.grad(loss, tuple(range(len(fixed))))(*fixed)
+        slopes = [slope.detach().clamp_min(0) for slope in found]
+        u = tuple((s.sqrt() * random_signs(tuple(s.shape), s, None))[None] for s in slopes)
+        held: Any = sum(sum_over_example(s * v) for s, v in zip(slopes, fixed, strict=True))
         known = tuple(Moments(h.mean, h.var.detach()) for h in heads)
         log_prob = self.expected_log_prob(known if type(output) is tuple else known[0], target)
         return log_prob, u if type(output) is tuple else u[0], held

@@ -1,6 +1,5 @@
 """The noise of a weight, which all its uses share: Σ σ² A_c A_d, A = Σ over uses of ∂(mean output)/∂(mean weight)."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -46,7 +45,7 @@ def precise(dtype: torch.dtype) -> torch.dtype:
 
 
 class Use:
-    """One use of a weight: its mean, its variance, the mean of what came out, and what tells the weight from others."""
+    """One use of a weight: its mean, its variance, the mean of what came out, and what tells it from others."""
 
     def __init__(self, weight: Tensor, var: Tensor, mean: Tensor, key: Tensor | None = None) -> None:
         self.key = weight if key is None else key
@@ -161,7 +160,7 @@ class Convolution(Linear):
         return Positions(d.transpose(2, 3).flatten(3, 4), x.transpose(1, 2).flatten(2, 3))
 
     def variances(self) -> Tensor:
-        var = self.var.flatten(1).unflatten(0, (self.geometry[3], -1))  # (groups, k, l)
+        var = self.var.flatten(2).mT.flatten(1).unflatten(0, (self.geometry[3], -1))  # (groups, k, l)
         return var.mT if self.transposed else var
 
 
@@ -211,24 +210,19 @@ def _gram_by_likeness(delta: Tensor, x: Tensor, var: Tensor) -> Tensor:
 
 
 def patches(x: Tensor, kernel: torch.Size, geometry: Any) -> Tensor:
-    """(batch, channels, *spatial) -> (batch, groups, positions, patch)."""
+    """(batch, channels, *spatial) -> (batch, groups, positions, patch), a patch by offsets, then channels."""
     dims = len(kernel)
     stride, dilation = (per_dimension(value, dims) for value in (geometry[0], geometry[2]))
     sides = [side for pad in reversed(_padding(geometry[1], kernel, dilation)) for side in pad]
-    x = F.pad(x, sides) if any(sides) else x
-    spans = [
-        (x.shape[2 + d] - dilation[d] * (kernel[d] - 1) - 1) // stride[d] * stride[d] + 1 for d in range(dims)
-    ]
-    offsets = itertools.product(*(range(0, k * step, step) for k, step in zip(kernel, dilation, strict=True)))
-    shifted = []  # slices, whose derivative is a sum of slices, where that of unfold scatters
-    for offset in offsets:
-        part = x
-        for d, (start, span, step) in enumerate(zip(offset, spans, stride, strict=True)):
-            part = part.movedim(2 + d, 0)[start : start + span : step].movedim(0, 2 + d)
-        shifted.append(part.flatten(2))
-    x = torch.stack(shifted, -1)  # (batch, channels, positions, offsets)
-    x = x.unflatten(1, (geometry[3], -1)).transpose(2, 3)  # (batch, groups, positions, channels, offsets)
-    return x.flatten(3)
+    x = (F.pad(x, sides) if any(sides) else x).movedim(1, -1)
+    for d in range(1, dims + 1):  # slices, whose derivative is a sum of slices, where that of unfold scatters
+        step, reach = stride[d - 1], dilation[d - 1] * (kernel[d - 1] - 1)
+        starts = range(0, reach + 1, dilation[d - 1])
+        span = (x.shape[d] - reach - 1) // step * step + 1
+        shifted = [x.transpose(0, d)[start : start + span : step].transpose(0, d) for start in starts]
+        x = torch.stack(shifted, -2)  # (batch, *positions, *offsets, channels)
+    x = x.flatten(1, dims).flatten(2, -2)  # (batch, positions, offsets, channels)
+    return x.unflatten(-1, (geometry[3], -1)).movedim(3, 1).flatten(3)
 
 
 def _padding(padding: Any, kernel: torch.Size, dilation: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -45,16 +45,13 @@ def gram(output: Moments, seeds: Tensor) -> Tensor:
     with torch.enable_grad():
         layouts = find_layouts(end, places, tape.batch, tape.layouts)
         found = _derivatives(end, places, seeds.to(end.dtype), tape.differentiable)
-        rows = [None if d is None else at.of_seeds(d) for d, at in zip(found, layouts, strict=True)]
+        rows = [at.of_seeds(delta) for delta, at in zip(found, layouts, strict=True)]
         total = seeds.new_zeros(seeds.shape[1], len(seeds), len(seeds))
         start = len(tape.noises)
         for delta, layout, (_, var) in zip(rows, layouts, tape.noises, strict=False):
-            if delta is not None:
-                total = total + _of_entries(delta, layout.of_values(var))
+            total = total + _of_entries(delta, layout.of_values(var))
         for uses in tape.uses:
-            each = zip(uses, rows[start:], layouts[start:], strict=False)
-            used = [(use, delta, layout) for use, delta, layout in each if delta is not None]
-            total = total + uses[0].gram_of(used) if used else total
+            total = total + uses[0].gram_of(list(zip(uses, rows[start:], layouts[start:], strict=False)))
             start += len(uses)
     return total if tape.differentiable else total.detach()
 
@@ -67,10 +64,17 @@ def _derivatives(end: Tensor, places: Any, seeds: Tensor, again: bool) -> Any:
             "it without graph breaks (torch.compile(..., fullgraph=True) shows where they are), leave it as it is, or "
             "use bf.DensityPropagation(covariance='diagonal', logits='bound')"
         )
-    one = partial(torch.autograd.grad, end, places, retain_graph=True, create_graph=again, allow_unused=True)
-    if len(seeds) > 1:  # not is_grads_batched, which takes convolutions seed by seed
+    one = partial(
+        torch.autograd.grad, end, places, retain_graph=True, create_graph=again, materialize_grads=True
+    )
+    if len(seeds) == 1:
+        return [delta[None] for delta in one(seeds[0])]
+    # not is_grads_batched, which takes convolutions seed by seed
+    if compiling():
         return torch.func.vmap(one)(seeds)
-    return [None if delta is None else delta[None] for delta in one(seeds[0])]
+    with warnings.catch_warnings():  # of operations that vmap takes one by one
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+        return torch.func.vmap(one)(seeds)
 
 
 def _of_entries(delta: Tensor, var: Tensor) -> Tensor:

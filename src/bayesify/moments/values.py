@@ -37,6 +37,12 @@ class Moments(MeanVar):
             self.trace = trace
         return self
 
+    @property
+    def _asdict(self) -> Any:
+        """As of every named tuple. A property, because torch's pytrees take a class with the method for no more than
+        its fields, whatever is registered for it below."""
+        return super()._asdict
+
 
 class Trace(NamedTuple):
     """Where noise entered on the way (a `Tape`), and the mean with a graph from there."""

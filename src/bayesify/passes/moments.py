@@ -54,8 +54,8 @@ def call_with_moments(
             return value
         return carried(independent(value), forms) if "full" in forms else _carried(value, forms, tape)
 
-    args = pytree.tree_map(wrapped, call.args, is_leaf=_is_moments)
-    call = call._replace(args=args, kwargs=pytree.tree_map(wrapped, dict(call.kwargs), is_leaf=_is_moments))
+    args = pytree.tree_map(wrapped, call.args, is_leaf=is_moments)
+    call = call._replace(args=args, kwargs=pytree.tree_map(wrapped, dict(call.kwargs), is_leaf=is_moments))
     if "cross" not in forms or torch.is_grad_enabled():
         return _called(net, slots, values, call, guard)
     with torch.enable_grad():  # the cross term of residual sums takes derivatives
@@ -98,7 +98,8 @@ def _unwrapped(mode: CarrierMode, output: Any) -> Any:
     return pytree.tree_map(one, output)
 
 
-def _is_moments(value: Any) -> bool:
+def is_moments(value: Any) -> bool:
+    """Is it the moments of a tensor, as one value?"""
     return isinstance(value, Moments)
 
 

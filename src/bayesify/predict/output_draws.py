@@ -37,5 +37,9 @@ def _correlated(output: Moments, noise: Tensor) -> Tensor:
     """mean + root·noise with root·rootᵀ = cov, by eigenvalues: a covariance may lack full rank."""
     values, vectors = torch.linalg.eigh(output.cov)
     root = vectors * values.clamp_min(0).sqrt()[..., None, :]
-    moved = torch.einsum("bij,sbj->sbi", root, noise.reshape(*noise.shape[:2], -1))
+    rows = noise.reshape(*noise.shape[:2], -1)
+    if len(rows) > 2 * rows.shape[-1]:  # draws enough to have no covariance of their own
+        own = torch.linalg.cholesky(torch.einsum("sbi,sbj->bij", rows, rows) / len(rows))
+        rows = torch.linalg.solve_triangular(own, rows.permute(1, 2, 0), upper=False).permute(2, 0, 1)
+    moved = torch.einsum("bij,sbj->sbi", root, rows)
     return output.mean + moved.view(noise.shape)
