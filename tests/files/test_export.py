@@ -26,9 +26,7 @@ def propagated(name: str, **options: Any) -> tuple[bf.BayesianModule, Tensor]:
     shape, net_options = NETS[name]
     torch.manual_seed(0)
     net = make(name, num_outputs=5, input_shape=shape, **net_options)
-    return bf.bayesify(
-        net, bf.DensityPropagation(covariance="diagonal", init_std=0.2, **options)
-    ).eval(), torch.randn(5, *shape)
+    return bf.bayesify(net, bf.DensityPropagation(init_std=0.2, **options)).eval(), torch.randn(5, *shape)
 
 
 def check(found: Any, model: bf.BayesianModule, x: Any) -> None:
@@ -62,7 +60,7 @@ def test_full_covariance_has_the_covariance_as_second_output(
 
 
 def test_noise_in_the_input_is_a_second_input(tmp_path: Path) -> None:
-    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation(covariance="diagonal"))
+    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation())
     x = bf.Moments(torch.randn(4, 3), torch.rand(4, 3))
     program = bf.export(model, x, tmp_path / "model.pt2")
     with torch.no_grad():
@@ -71,7 +69,7 @@ def test_noise_in_the_input_is_a_second_input(tmp_path: Path) -> None:
 
 
 def test_bags_of_words_are_exported_for_any_batch(tmp_path: Path) -> None:
-    model = bf.bayesify(nn.EmbeddingBag(9, 4), bf.DensityPropagation(covariance="diagonal")).eval()
+    model = bf.bayesify(nn.EmbeddingBag(9, 4), bf.DensityPropagation()).eval()
     program = bf.export(model, torch.randint(9, (6, 5)), tmp_path / "model.pt2")
     words = torch.randint(9, (2, 5))
     check(program.module()(words), model, words)
@@ -82,7 +80,7 @@ def test_a_network_that_takes_keywords(tmp_path: Path) -> None:
         def forward(self, input: Tensor, offset: Tensor) -> Tensor:
             return super().forward(input) + offset
 
-    model = bf.bayesify(Named(3, 2), bf.DensityPropagation(covariance="diagonal"))
+    model = bf.bayesify(Named(3, 2), bf.DensityPropagation())
     x = {"input": torch.randn(4, 3), "offset": torch.randn(4, 2)}
     program = bf.export(model, x, tmp_path / "model.pt2")
     check(program.module()(*x.values()), model, x)
@@ -104,7 +102,7 @@ def test_onnx_names_noisy_inputs_and_the_batch(tmp_path: Path) -> None:
     import onnxruntime
 
     net = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Linear(4, 2))
-    model = bf.bayesify(net, bf.DensityPropagation(covariance="diagonal", init_std=0.2)).eval()
+    model = bf.bayesify(net, bf.DensityPropagation(init_std=0.2)).eval()
     x = bf.Moments(torch.randn(4, 3), torch.rand(4, 3))
     bf.export(model, x, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
@@ -134,7 +132,8 @@ def test_it_is_said_where_variances_of_one_pass_are_smaller(tmp_path: Path) -> N
     net = nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
     )
-    model, x = bf.bayesify(net, bf.DensityPropagation(init_std=0.2)).eval(), torch.rand(3, 1, 8, 8)
+    method = bf.DensityPropagation(covariance="outputs", init_std=0.2)
+    model, x = bf.bayesify(net, method).eval(), torch.rand(3, 1, 8, 8)
     with pytest.warns(UserWarning, match="of the model's own on this example"):
         program = bf.export(model, x, tmp_path / "model.pt2")
     _, var = program.module()(x)
@@ -148,7 +147,7 @@ def test_an_onnx_file_is_replaced_whole_or_not_at_all(monkeypatch: Any, tmp_path
         raise OSError("No space left on device")
 
     path = tmp_path / "model.onnx"
-    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation(covariance="diagonal"))
+    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation())
     bf.export(model, torch.randn(2, 3), path)
     before = path.read_bytes()
     monkeypatch.setattr(torch.onnx.ONNXProgram, "save", full)
@@ -159,13 +158,13 @@ def test_an_onnx_file_is_replaced_whole_or_not_at_all(monkeypatch: Any, tmp_path
 
 def test_onnx_without_its_packages_says_what_to_install(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation(covariance="diagonal"))
+    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation())
     with pytest.raises(ImportError, match="pip install onnx onnxscript"):
         bf.export(model, torch.randn(2, 3), tmp_path / "model.onnx")
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
-    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation(covariance="diagonal"))
+    model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation())
     with pytest.raises(ValueError, match="must end in .pt2 or .onnx"):
         bf.export(model, torch.randn(2, 3), tmp_path / "model.pb")
 

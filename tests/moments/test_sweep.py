@@ -17,7 +17,7 @@ DRAWS = 10_000
 
 
 def spread(net: nn.Module, std: float = 0.2, **options: object) -> bf.BayesianModule:
-    method = bf.DensityPropagation(init_std=std, where=bf.where.all, **options)
+    method = bf.DensityPropagation(init_std=std, where=bf.where.all, **{"covariance": "outputs", **options})
     return bf.bayesify(net, method, num_data=100).eval()
 
 
@@ -193,7 +193,7 @@ def test_the_probe_has_the_expected_log_likelihood_on_average() -> None:
     them, one seed."""
     net, x = network("residual")
     y = torch.randn(4, 3).double()
-    method = bf.DensityPropagation(init_std=0.2, where=bf.where.all)
+    method = bf.DensityPropagation(covariance="outputs", init_std=0.2, where=bf.where.all)
     model = bf.bayesify(net, method, num_data=100, likelihood=bf.likelihood("normal", std=0.5)).eval()
     out = model(x)
     exact = (
