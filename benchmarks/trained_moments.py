@@ -106,7 +106,11 @@ class Run:
                 plain(x)
         options: Record = {"prior": "fan_in", "kl_weight": 1.0 if weight is None else weight}
         vdp = partial(bf.DensityPropagation, covariance=self.a.covariance)
-        methods = {"mc_vi": bf.MonteCarloVI, "probe": partial(vdp, logits="probe")}
+        methods = {
+            "mc_vi": bf.MonteCarloVI,
+            "probe": partial(vdp, logits="probe"),
+            "bound": partial(vdp, logits="bound"),
+        }
         method = methods.get(objective, vdp)(**options)
         x = self.test[0][:2]
         return bf.bayesify(plain, method, num_data=len(self.data.train), example=x)

@@ -25,13 +25,15 @@ def pooled(**options: Any) -> bf.BayesianModule:
     convolved = (nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Conv2d(6, 6, 3), nn.ReLU())
     net = nn.Sequential(*convolved, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
     convolutions = bf.where.matching(r"^[02]\.")  # the last layer's own noise would cover up the difference
-    return bf.bayesify(net, bf.DensityPropagation(where=convolutions, **options), num_data=100)
+    return bf.bayesify(
+        net, bf.DensityPropagation(where=convolutions, **{"covariance": "outputs", **options}), num_data=100
+    )
 
 
 def dense(method: bf.methods.Method | None = None, outputs: int = 2, **options: Any) -> bf.BayesianModule:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, outputs))
-    return bf.bayesify(net, method or bf.DensityPropagation(), num_data=100, **options)
+    return bf.bayesify(net, method or bf.DensityPropagation(covariance="outputs"), num_data=100, **options)
 
 
 def found(**changes: Any) -> MomentCheck:
@@ -41,7 +43,9 @@ def found(**changes: Any) -> MomentCheck:
 
 
 def said(check: MomentCheck, **flags: bool) -> str:
-    posterior = dense(bf.DensityPropagation(logits="probe" if flags.get("probed") else "bound")).posterior
+    posterior = dense(
+        bf.DensityPropagation(covariance="outputs", logits="probe" if flags.get("probed") else "bound")
+    ).posterior
     return "\n".join(verdict(check, posterior, flags.get("is_swept", True)))
 
 
@@ -60,7 +64,7 @@ def test_the_diagonal_form_is_too_narrow_behind_average_pooling_and_the_default_
 def test_a_linear_model_is_exact() -> None:
     """One linear layer: the pass is exact, and the ratio's error is that of the draws' variance, √(2/n) at most."""
     torch.manual_seed(0)
-    model = bf.bayesify(nn.Linear(4, 3), bf.DensityPropagation(), "normal", num_data=10)
+    model = bf.bayesify(nn.Linear(4, 3), bf.DensityPropagation(covariance="outputs"), "normal", num_data=10)
     check = moment_check(model, torch.randn(30, 4), num_draws=1000)
     assert abs(check.ratio - 1) < 4 * check.error and 0.005 < check.error < 0.045
     assert check.num_draws == 1000 and check.num_examples == 30
@@ -89,7 +93,7 @@ def test_batches_of_every_kind_give_the_same_ratio() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.inner(x)
 
-    named = bf.bayesify(Named(), bf.DensityPropagation(), num_data=100)
+    named = bf.bayesify(Named(), bf.DensityPropagation(covariance="outputs"), num_data=100)
     checks = [
         moment_check(model, loader, num_draws=20)
         for model, loader in (
@@ -116,7 +120,7 @@ def test_only_the_first_examples_are_looked_at() -> None:
 def test_a_regression_has_an_rmse_beside_that_of_one_draw() -> None:
     """E (f − y)² of a draw is that of the mean plus the variance."""
     x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
-    model = dense(bf.DensityPropagation(init_std=0.2), likelihood="normal")
+    model = dense(bf.DensityPropagation(covariance="outputs", init_std=0.2), likelihood="normal")
     with torch.no_grad():
         output = model.eval()(x)
     check = moment_check(model, [(x, output.mean)], num_draws=400)
