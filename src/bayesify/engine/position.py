@@ -69,10 +69,10 @@ def examples_per_step(loader: Any, steps: int | None) -> float | None:
         return None
     if drop_last:
         return len(loader) * size / steps
-    if isinstance(loader, DataLoader):
-        return len(loader.sampler) / steps  # type: ignore[arg-type]
-    own = hasattr(loader, "num_data") and hasattr(loader, "world_size")
-    return math.ceil(loader.num_data / loader.world_size) / steps if own else None
+    if hasattr(loader, "num_data") and hasattr(loader, "world_size"):
+        return math.ceil(loader.num_data / loader.world_size) / steps
+    sampler: Any = getattr(loader, "sampler", None)  # of torch's loaders, and of what is wrapped around one
+    return len(sampler) / steps if hasattr(sampler, "__len__") else None
 
 
 def share_of_rank(loader: Any, fabric: Any) -> Any:
