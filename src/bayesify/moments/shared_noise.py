@@ -1,5 +1,6 @@
 """The noise of a weight, which all its uses share: Σ σ² A_c A_d, A = Σ over uses of ∂(mean output)/∂(mean weight)."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ def precise(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
-class Use:
+class Use(ABC):
     """One use of a weight: its mean, its variance, the mean of what came out, and what tells it from others."""
 
     def __init__(self, weight: Tensor, var: Tensor, mean: Tensor, key: Tensor | None = None) -> None:
@@ -53,9 +54,9 @@ class Use:
         self.var = var
         self.mean = mean
 
+    @abstractmethod
     def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
         """(batch, seeds, seeds) of all uses of this weight, each with its δ (seeds, batch, …)."""
-        raise NotImplementedError
 
 
 class Elementwise(Use):
