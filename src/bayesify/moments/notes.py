@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from bayesify.moments.missing import calling_module, name_of
 from bayesify.moments.norms_in_parts import is_weight
@@ -58,13 +59,12 @@ def _linear(tape: Any, func: Any, args: Any, values: Any, named: Any, y: Moments
         parts(v) for v in (*values[:2], values[2] if len(values) > 2 else None)
     )
     rest = values[3:]
-    if x_var is not None and w_var is not None:
-        tape.add_noise(y.mean, func(x_var, w_var.to(x_var.dtype), None, *rest, **named))
     if b_var is not None:
         shape = (-1,) + (1,) * (y.mean.dim() - 2 if func is not F.linear else 0)
         tape.add_use(Elementwise(b if func is F.linear else b.view(shape), b_var, y.mean, key=b))
     if w_var is None:
         return
+    x = magnitude(x, x_var)
     if func is F.linear:
         tape.add_use(Linear(w, w_var, y.mean, x))
     else:
@@ -75,21 +75,39 @@ def _linear(tape: Any, func: Any, args: Any, values: Any, named: Any, y: Moments
 def _matmul(tape: Any, args: Any, values: Any, z: Moments) -> None:
     x, y = (v.moments() if isinstance(v, Simplex) else v for v in values[:2])
     (x_mean, x_var), (y_mean, y_var) = parts(x), parts(y)
+    if is_weight(args[1]) and y_mean.dim() == 2:
+        tape.add_use(Linear(y_mean, y_var.mT, z.mean, magnitude(x_mean, x_var)))
+        return
     if x_var is not None and y_var is not None:
         tape.add_noise(z.mean, torch.matmul(x_var, y_var.to(x_var.dtype)))
-    if is_weight(args[1]) and y_mean.dim() == 2:
-        tape.add_use(Linear(y_mean, y_var.mT, z.mean, x_mean))
-    elif is_weight(args[0]) or is_weight(args[1]):
+    if is_weight(args[0]) or is_weight(args[1]):
         _unshared(tape, torch.matmul, RULES[torch.matmul], args, values, {}, z)
 
 
 def _product(tape: Any, args: Any, values: Any, z: Moments, weights: bool) -> None:
     (x, x_var), (y, y_var) = parts(values[0]), parts(values[1])
-    if x_var is not None and y_var is not None:
+    shared = [weights and is_weight(arg) for arg in args[:2]]
+    if x_var is not None and y_var is not None and sum(shared) != 1:
         tape.add_noise(z.mean, x_var * y_var)
-    for arg, mean, var, other in ((args[0], x, x_var, y), (args[1], y, y_var, x)):
-        if is_weight(arg) and weights:
-            tape.add_use(Elementwise(mean, var, z.mean, other))
+    for is_shared, mean, var, other, other_var in (
+        (shared[0], x, x_var, y, y_var),
+        (shared[1], y, y_var, x, x_var),
+    ):
+        if is_shared:
+            tape.add_use(
+                Elementwise(mean, var, z.mean, other if all(shared) else magnitude(other, other_var))
+            )
+
+
+def magnitude(x: Any, var: Tensor | None) -> Any:
+    """±√((E x)² + Var x): what the noise of a weight meets at an input that has noise itself.
+
+    Positions share the inputs' noise as they share the weight's, so noise × noise adds up over them as all else does.
+    """
+    if var is None:
+        return x
+    size = (x.square() + var).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
+    return torch.where(x < 0, -size, size)
 
 
 def _unshared(tape: Any, func: Any, function: Any, args: Any, values: Any, named: Any, result: Any) -> None:

@@ -5,11 +5,11 @@ behind a layer. Variances by entry leave that out, and on trained networks it is
 where noise enters and how much (tape.py), and the derivatives δ of the outputs' means by the means there, variances
 held constant, carry it to the outputs together:
 
-    Cov_cd = Σ over weights of Σ_kl σ²_kl A_ckl A_dkl,  A = Σ over uses of ∂(mean output)/∂(mean weight)   shared noise
-           + Σ over activations of Σ_i δ_ci δ_di r_i                                                  noise by entry
+    Cov_cd = Σ over weights of Σ_kl σ²_kl A_ckl A_dkl,  A = Σ over uses of δ x                      shared noise
+           + Σ over activations of Σ_i δ_ci δ_di r_i                                               noise by entry
 
-r is the variance that an operation adds to what linear propagation hands on: noise × noise in a product, and the
-remainder Var y − (E f′)² Var x of an activation.
+x is what the weight meets, with its own noise: ±√((E x)² + Var x); r is what an activation adds to what linear
+propagation hands on and other positions do not share, half of Var y − (E f′)² Var x (tape.py).
 """
 
 import warnings

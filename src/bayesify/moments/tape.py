@@ -1,8 +1,9 @@
 """Where noise enters a pass, noted for the sweep (sweep.py).
 
 The tape runs the rule of every operation so that the means have a graph, in which variances are constants. It notes
-the noise of weights, which all their uses share (shared_noise.py), and what is new in every entry: noise × noise in a
-product, and the remainder Var y − (E f′)² Var x of an activation.
+the noise of weights, which all their uses share (shared_noise.py), and what is new in every entry: noise × noise of
+two activations, and half of an activation's remainder r = Var y − (E f′)² Var x. The other half goes on along the
+slope, √((E f′)² + r / 2 Var x): other positions, made by the same weights, have a part of it in common.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from bayesify.moments.carrier import Carrier, first_carrier, twin_of
 from bayesify.moments.norms_in_parts import NORMS, is_weight, norm_in_parts, normed_alike
 from bayesify.moments.notes import DIFFERENCES, PRODUCTS, SUMS, note
 from bayesify.moments.registry import spelled
+from bayesify.moments.rules.exact import VAR_FLOOR
 from bayesify.moments.rules.gates import GATES
 from bayesify.moments.rules.linear import LINEAR_MAPS
 from bayesify.moments.rules.product import MATMULS
@@ -25,6 +27,7 @@ from bayesify.moments.values import Entries, Moments, Simplex, parts
 
 ADDMM = frozenset(spelled("addmm"))
 DETACHED = frozenset(spelled("detach detach_"))
+SHARED_REST = 0.5  # of an activation's remainder: chosen on trained residual networks, which have too much with all
 SHARES = frozenset([*LINEAR_MAPS, F.embedding, *MATMULS])  # weights meet data here, whatever their shape
 
 
@@ -168,8 +171,12 @@ class Tape:
         """y with `slope` as its derivative by x in the tape's graph, and what it is in the other."""
         if not self.differentiable:
             x, slope, y = _constant(x), slope.detach(), _constant(y)
+        rest = (y.var - slope.square() * x.var).clamp_min(0)
+        common = SHARED_REST * rest / x.var.clamp_min(VAR_FLOOR)
+        steep = (slope.square() + common).clamp_min(torch.finfo(slope.dtype).tiny).sqrt()
+        slope = torch.where(slope < 0, -steep, steep)
         mean = self.cast(y.mean) + self.cast(slope) * (through - self.cast(x.mean))
-        self.add_noise(mean, (y.var - slope.square() * x.var).clamp_min(0))
+        self.add_noise(mean, (1 - SHARED_REST) * rest)
         return Moments(mean, self.cast(y.var))
 
 
