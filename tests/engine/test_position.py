@@ -1,5 +1,6 @@
 """bf.fit on loaders without a length."""
 
+import warnings
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from quick_fit import quick
 from training_job import data, model
 
 import bayesify as bf
+from bayesify.engine.position import agree_on_num_data
 
 
 class Endless(torch.utils.data.IterableDataset):
@@ -114,3 +116,34 @@ def test_an_iterable_data_set_resumes_at_the_start_of_its_epoch(tmp_path: Path) 
         bf.fit(made, Interrupted(Stream(), 16), epochs=2, folder=tmp_path, checkpoint_every=1, progress=False)
     history = bf.fit(model("mc_vi"), stream, epochs=2, folder=tmp_path, progress=False)
     assert any("resumes at the start of its epoch" in note for note in history.notes)
+
+
+@pytest.mark.parametrize(("num_data", "effect"), [(64, "10 times too strong"), (6400, "10 times too weak")])
+def test_a_num_data_that_contradicts_the_loader_is_said(num_data: int, effect: str) -> None:
+    """Of a posterior's width it is a factor of √10."""
+
+    class Model:
+        pass
+
+    model: Any = Model()
+    model.num_data = num_data
+    with pytest.warns(UserWarning, match=f"num_data={num_data}, but the loader goes through 640 .* {effect}"):
+        agree_on_num_data(model, 640)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for near in (None, 640, 600, 700):
+            model.num_data = near
+            agree_on_num_data(model, 640)
+            assert model.num_data == (near or 640)
+
+
+def test_fit_compares_num_data_with_the_loader() -> None:
+    parts = torch.utils.data.TensorDataset(torch.randn(8, 3), torch.randn(8, 1))
+    loader = torch.utils.data.DataLoader(parts, 4)
+    for batches in (loader, [*loader]):
+        model = bf.bayesify(torch.nn.Linear(3, 1), bf.ThermostatMCMC(), "normal", num_data=160)
+        with pytest.warns(UserWarning, match="num_data=160, but the loader"):
+            bf.sample_chains(model, batches, num_chains=2, epochs=2, lr=1e-3)
+    model = bf.bayesify(torch.nn.Linear(3, 1), "mc_vi", "normal", num_data=160)
+    with pytest.warns(UserWarning, match="num_data=160, but the loader goes through 8"):
+        bf.fit(model, loader, epochs=1, accelerator="cpu")

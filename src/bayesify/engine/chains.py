@@ -10,6 +10,7 @@ from torch.func import functional_call, vmap
 from bayesify import torch_internals as internals
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, check_whole
+from bayesify.engine.position import agree_on_num_data
 from bayesify.engine.sampling_check import ACTIONS, acting, check_draws
 from bayesify.engine.schedules import make_schedule
 from bayesify.engine.warm_up import entrances
@@ -63,8 +64,7 @@ def sample_chains(
     if not batches:
         raise ValueError("the loader is empty: nothing to sample from")
     num_examples = sum(len(target_of(batch)) for batch in batches)
-    if model.num_data is None:
-        model.num_data = num_examples
+    agree_on_num_data(model, num_examples)
     num_steps = epochs * len(batches)
     chains = _Chains(model, num_chains, method.default_lr(model) if lr is None else lr, seed)
     method.begin(model, chains.sampler, num_steps)

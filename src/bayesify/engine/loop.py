@@ -9,13 +9,19 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.batches import inputs_of, target_of, to_device
-from bayesify.checks import NonFiniteError, NonFiniteLossError, check_num_data
+from bayesify.checks import NonFiniteError, NonFiniteLossError
 from bayesify.engine.capture import CapturedGradients
 from bayesify.engine.finite import FiniteCheck
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.history import History, joined
 from bayesify.engine.options import FitOptions
-from bayesify.engine.position import examples_per_step, number_of_examples, number_of_steps, share_of_rank
+from bayesify.engine.position import (
+    agree_on_num_data,
+    examples_per_step,
+    number_of_examples,
+    number_of_steps,
+    share_of_rank,
+)
 from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import seed_everything, untouched
 from bayesify.engine.sampling_check import check_draws
@@ -42,10 +48,7 @@ class Loop:
         if o.seed is not None:
             seed_everything(o.seed, self.fabric.global_rank)
         self.train = share_of_rank(train, self.fabric)
-        if model.num_data is None:
-            model.num_data = number_of_examples(train)
-        if model.num_data is not None:
-            check_num_data(model.num_data)
+        agree_on_num_data(model, number_of_examples(train))
         steps = number_of_steps(self.train, o.accumulate, o.steps_per_epoch)
         self.folder = RunFolder(o.folder, o.resume, self.fabric.is_global_zero)
         self.progress = Progress(o.epochs, steps, o.progress and self.fabric.is_global_zero)

@@ -1,11 +1,18 @@
 """Going through a loader, from the start of an epoch or from the middle of one."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
+
+from bayesify.checks import check_num_data
+
+MOST_APART = (
+    1.2  # between num_data and what a loader has: augmented or held-out examples may make some difference
+)
 
 
 def can_jump(loader: Any) -> bool:
@@ -43,6 +50,24 @@ def number_of_examples(loader: Any) -> int | None:
         return int(loader.num_data)
     dataset = getattr(loader, "dataset", None)
     return len(dataset) if dataset is not None and hasattr(dataset, "__len__") else None
+
+
+def agree_on_num_data(model: Any, found: int | None) -> None:
+    """`model.num_data` from the loader where nobody gave it; a warning where the two contradict each other."""
+    if model.num_data is None:
+        model.num_data = found
+    if model.num_data is None:
+        return
+    check_num_data(model.num_data)
+    if found and not 1 / MOST_APART <= model.num_data / found <= MOST_APART:
+        times = found / model.num_data
+        effect = f"{times:.3g} times too strong" if times > 1 else f"{1 / times:.3g} times too weak"
+        warnings.warn(
+            f"num_data={model.num_data}, but the loader goes through {found} examples: the prior (the KL) counts "
+            f"{effect} beside them, and uncertainty comes out accordingly. Leave num_data out, or set it to {found}; "
+            f"if the examples are a part or repeats of others on purpose, ignore this",
+            stacklevel=2,
+        )
 
 
 def number_of_steps(loader: Any, accumulate: int, given: int | None) -> int | None:
