@@ -200,7 +200,10 @@ def _left(carrier: Carrier) -> Moments:
     held, tape = carrier.unpacked(), carrier.tape
     if tape is None:
         return Moments(held.mean, held.var, cov=held.cov)
-    through = twin_of(carrier).unpacked().mean if tape.beside else held.mean
+    if carrier.is_weight:  # rows of a table as they are
+        through = tape.entered(held).mean
+    else:
+        through = twin_of(carrier).unpacked().mean if tape.beside else held.mean
     return Moments(held.mean, held.var, trace=Trace(tape, through))
 
 

@@ -27,7 +27,9 @@ from bayesify.moments.values import Entries, Moments, Simplex, parts
 
 ADDMM = frozenset(spelled("addmm"))
 DETACHED = frozenset(spelled("detach detach_"))
-SHARED_REST = 0.5  # of an activation's remainder: chosen on trained residual networks, which have too much with all
+SHARED_REST = (
+    0.5  # of an activation's remainder: chosen on trained residual networks, which have too much with all
+)
 SHARES = frozenset([*LINEAR_MAPS, F.embedding, *MATMULS])  # weights meet data here, whatever their shape
 
 
@@ -107,11 +109,14 @@ class Tape:
             return known, True
         most = max([2, *[c.dim() for c in _carriers((args, kwargs)) if not c.is_weight]])
         entered: list[Carrier] = []
+        # rows of a table that data chose (bags of words, table[index]) stand where data do
+        looked_up = args[0] if func in LINEAR_MAPS or (func in MATMULS and is_weight(args[1])) else None
 
         def through(carrier: Carrier) -> Any:
             if not carrier.is_weight:
                 return unpack(twin_of(carrier) if self.beside else carrier)
-            if func not in SHARES and carrier.dim() >= most and carrier.shape[0] == self.batch:
+            data = looked_up if func in SHARES else carrier.dim() >= most
+            if (data is True or data is carrier) and carrier.shape[0] == self.batch:
                 entered.append(carrier)
                 return self.entered(unpack(carrier))  # spread over the examples, as a class token is
             return self._narrowed(unpack(carrier))
