@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bayesify.evaluation.evaluate import statistics
+from bayesify.evaluation import statistics
 from timing import table
 
 SNR_DB = (30, 20, 15, 10, 6, 3, 0, -3, -6)

@@ -211,7 +211,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--cycle", type=int, default=10, help="epochs of a cycle of the samplers' step size")
-    parser.add_argument("--burn-in", type=int, help="epochs (left out: 40 % of the run)")
+    parser.add_argument("--burn-in", type=int, help="epochs (left out: 40 %% of the run)")
     parser.add_argument(
         "--lr", type=float, default=0.05, help="of SGD without batch norm and of the samplers"
     )

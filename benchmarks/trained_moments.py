@@ -11,6 +11,7 @@ which trains by one draw a step for as many epochs. Columns:
     variance     one-pass ÷ drawn variance of the logits of test images: geometric mean [5 %, 95 %]
     probs        root mean square error of class probabilities
     predict, one draw, draws    accuracy of `model.predict`, of single draws on average, of the average over draws
+    nll          mean −log p of `model.predict`
     E nll        mean −log p of single draws
     σ/rms        median over the weights of std ÷ root mean square of the tensor's means
     own          one draw, draws and E nll with batch norm's statistics taken anew for each draw, over the training
@@ -18,6 +19,7 @@ which trains by one draw a step for as many epochs. Columns:
                  its posterior by these (cnn, 100 epochs: one draw .12 with the averages, .91 with its own)
     moved        median change of log σ in training ÷ steps · lr, the most that Adam can do. Near 1 widths still grow
                  as fast as they can: σ/rms then says how long the run was, not what objective and KL weight ask for
+    seconds      of training, eager
     pass         time of one pass with its variances ÷ that of the plain network, a batch of test images, eager: on
                  networks as small as these mostly launches
 
@@ -58,9 +60,11 @@ OBJECTIVES = ("bound", "probe", "mc_vi")
 COLUMNS = {  # title: key of the record, digits
     "probs": ("probs", 4),
     "predict": ("predict", 3),
+    "nll": ("nll", 3),
     **{name: (name, 3) for name in ("one draw", "draws", "E nll", "own one draw", "own draws", "own E nll")},
     "σ/rms": ("width", 3),
     "moved": ("moved", 2),
+    "seconds": ("seconds", 0),
     "pass": ("pass", 1),
 }
 NUM_EXAMPLES = 64  # of the variances; accuracies are of the whole test part
@@ -135,8 +139,10 @@ class Run:
         model.eval()
         x, y = self.test
         nets = [model.draw().eval() for _ in range(self.a.networks)]
+        predictive = model.predict(x, num_draws=self.a.networks)
         record: Record = {
-            "predict": accuracy(model.predict(x, num_draws=self.a.networks).probs, y),
+            "predict": accuracy(predictive.probs, y),
+            "nll": -predictive.log_prob(y).mean().item(),
             "width": bf.diagnostics.relative_width(model),
             **scores(torch.stack([net(x) for net in nets]), y),
         }

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bayesify.evaluation.evaluate import statistics
+from bayesify.evaluation import statistics
 from timing import table
 
 Row = dict[str, Any]
