@@ -103,7 +103,7 @@ def test_the_looks_of_the_warm_start_see_the_mean_over_chains(monkeypatch: pytes
     """What all chains share follows the mean of their losses, in the looks as in the steps."""
     seen = []
 
-    def turn(warm: WarmStart, sampler: Sampler, gradients: Any = None, entrances: Any = None) -> None:
+    def turn(warm: WarmStart, sampler: Sampler, gradients: Any = None, *_: Any) -> None:
         if gradients is not None and not seen:
             (shared,) = [p for group in sampler.param_groups[1:] for p in group["params"]]
             seen.append(gradients([shared])[0])

@@ -13,7 +13,7 @@ from bayesify.checks import NonFiniteError, check_whole
 from bayesify.engine.position import agree_on_num_data
 from bayesify.engine.sampling_check import ACTIONS, acting, check_draws
 from bayesify.engine.schedules import make_schedule
-from bayesify.engine.warm_up import entrances
+from bayesify.engine.warm_up import centres, entrances
 from bayesify.methods import ThermostatMCMC
 from bayesify.methods.thermostat_mcmc import groups_of
 from bayesify.model import BayesianModule
@@ -156,9 +156,13 @@ class _Chains:
                 return [g / self.num_chains if id(p) in ids and g is not None else g for p, g in pairs]
 
             found = entrances(self.model, warm.length, batch)
-            named = self.model.net.named_parameters()
-            inputs = {self.stacked[name]: found[p] + 1 for name, p in named if p in found and p.requires_grad}
-            warm.turn(self.sampler, gradients, inputs)
+            names = self.model.net.named_parameters()
+            mine: dict[Tensor, Tensor] = {p: self.stacked[name] for name, p in names if name in self.stacked}
+            inputs = {mine[p]: dim + 1 for p, dim in found.items() if p in mine}
+            first = centres(self.model, batch) if warm.begins(self.sampler) else {}
+            layers = {p: layer for p, layer in first.items() if p in mine and layer[0] in mine}
+            means = {mine[p]: (mine[bias], mean[None]) for p, (bias, mean) in layers.items()}
+            warm.turn(self.sampler, gradients, inputs, means)
 
     def _losses(self, batch: Any, weight: float = 1.0) -> Tensor:
         """Of every chain, with a weight of the batch: (chains,)."""

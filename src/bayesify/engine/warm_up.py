@@ -1,6 +1,6 @@
 """The gradients that a sampler's warm start looks at in `bf.fit`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from bayesify.engine.randomness import untouched
 from bayesify.model import BayesianModule
 from bayesify.weights import as_arguments
 from bayesify.weights.observing.origins import execution_order
+
+FEWEST = 4  # examples of a batch that a mean of inputs is taken of
 
 
 def warm_up(model: BayesianModule, sampler: Any, batch: Any, fabric: Any) -> str | None:
@@ -31,7 +33,8 @@ def warm_up(model: BayesianModule, sampler: Any, batch: Any, fabric: Any) -> str
 
     with fabric.autocast():
         inputs = entrances(model, warm.length * fabric.world_size, batch)
-    warm.turn(sampler, gradients, inputs)
+        means = centres(model, batch, fabric.all_reduce) if warm.begins(sampler) else {}
+    warm.turn(sampler, gradients, inputs, means)
     return str(warm) if warm.enters(sampler.steps) else None
 
 
@@ -48,4 +51,34 @@ def entrances(model: BayesianModule, length: int, batch: Any) -> dict[Tensor, in
             layer = net.get_submodule(name)
             if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)):
                 found[layer.weight] = 0 if isinstance(layer, nn.Embedding) else 1
+    return found
+
+
+@torch.no_grad()
+def centres(
+    model: BayesianModule, batch: Any, reduce: Callable[[Tensor], Tensor] = lambda sums: sums
+) -> dict[Tensor, tuple[Tensor, Tensor]]:
+    """weight -> (bias, mean of its inputs) of the layers that the data enter; 0 for inputs whose mean is within their
+    spread, and none where a batch has too few examples to tell. reduce: means over all processes"""
+    args, kwargs = as_arguments(inputs_of(batch))
+    found: dict[Tensor, tuple[Tensor, Tensor]] = {}
+
+    def look(layer: Any, inputs: tuple[Any, ...]) -> None:
+        spatial = layer.weight.dim() - 2
+        x = inputs[0].detach().float().movedim(-1 - spatial, -1).flatten(0, -2)  # (.., inputs)
+        mean, square = reduce(torch.stack([x.mean(0), x.square().mean(0)]))
+        mean = torch.where(2 * mean.square() > square, mean, 0.0)
+        if mean.any():
+            found.setdefault(layer.weight, (layer.bias, mean.reshape(1, -1, *[1] * spatial)))
+
+    for net in model.posterior.nets(model.net) if len(target_of(batch)) >= FEWEST else ():
+        stems = [net.get_submodule(name) for name in execution_order(net, args, kwargs)[0]]
+        kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+        layers = [m for m in stems if isinstance(m, kinds) and m.bias is not None]
+        hooks = [m.register_forward_pre_hook(look) for m in layers if getattr(m, "groups", 1) == 1]
+        try:
+            execution_order(net, args, kwargs)
+        finally:
+            for hook in hooks:
+                hook.remove()
     return found

@@ -3,6 +3,7 @@
 import inspect
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -149,6 +150,10 @@ class Sampler(Resumable, ABC):
         """Gradients times this are those of U."""
         return self.num_data if self.grad_scale is None else self.num_data / self.grad_scale
 
+    def gradient(self, p: Tensor) -> Tensor:
+        """∂U by what is moved (see `centres`), in single precision at least."""
+        return self.centres.gradient(self, p) * self.factor()
+
     def add_param_group(self, param_group: Group) -> None:
         """As torch's; the group's settings are checked and filled."""
         super().add_param_group(param_group)
@@ -180,6 +185,15 @@ class Sampler(Resumable, ABC):
         if self.warm is not None:
             self.warm.turn(self)
             self.warm.observe(self)
+        with self.centres.moving(self):
+            self._move(given)
+        self.steps += 1
+        for counter in self.counters.values():
+            counter.add_(1)
+        return loss
+
+    def _move(self, given: Iterator[Tensor] | None) -> None:
+        """All parameters with a gradient by one step, with the noise that is `given`."""
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]
             if any(p.grad.is_sparse for p in moved):
@@ -193,10 +207,6 @@ class Sampler(Resumable, ABC):
                 bucket = self.bucket(parameters, group)
                 mine = None if given is None else [next(given) for _ in parameters]
                 self.advance(bucket, self.now(group), mine)
-        self.steps += 1
-        for counter in self.counters.values():
-            counter.add_(1)
-        return loss
 
     def advance(self, bucket: Bucket, group: Group, noise: list[Tensor] | None) -> None:
         """One step of one bucket by tensor operations."""

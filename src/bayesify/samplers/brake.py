@@ -88,8 +88,7 @@ class Brake:
         for group in sampler.param_groups:
             for p in group["params"]:
                 if group["temperature"] > 0 and id(p) in known and p.grad is not None:
-                    state = sampler.state[p]
-                    gradient = p.grad.detach().to(state["mass"].dtype) * sampler.factor()
+                    state, gradient = sampler.state[p], sampler.gradient(p)
                     change = gradient if first else gradient - state.get(BEFORE, gradient)
                     pace = sampler.unit(p, group) / state["mass"]
                     total = total + (change.square() * pace).sum() * (1.0 if first else 0.5)

@@ -1,5 +1,6 @@
 """Many parameters as one long vector: few operations for all of them, whatever their number."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -94,6 +95,14 @@ class Piece:
         changed = now != master.to(self.parameters[0].dtype)  # somebody else wrote to the parameters
         master.copy_(torch.where(changed, now, master)).add_(move)
         internals.foreach_copy_(self.parameters, views(master, self.parameters))
+
+
+def precise(p: Tensor, states: Mapping[Tensor, Mapping[str, Tensor]]) -> Tensor:
+    """A copy of the parameter, from its master where it has one that nobody else has overwritten."""
+    master = states[p].get("master")
+    if master is None:
+        return p.detach().clone()
+    return torch.where(p == master.to(p.dtype), master, p.to(master.dtype)).detach()
 
 
 def flat(tensors: list[Tensor], dtype: torch.dtype) -> Tensor:

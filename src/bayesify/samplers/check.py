@@ -98,9 +98,7 @@ def sampled(sampler: Sampler, parameters: Mapping[str, Tensor]) -> Iterator[tupl
 
 def look(sampler: Sampler, p: Tensor, group: Group, first: bool) -> None:
     """Add up (ΔG)² and p K′(p), before a step; `first`: of its window."""
-    state = sampler.state[p]
-    assert p.grad is not None
-    gradient = p.grad.detach().to(torch.promote_types(p.dtype, torch.float32)) * sampler.factor()
+    state, gradient = sampler.state[p], sampler.gradient(p)
     if first:
         state["check_noise"], state["check_kinetic"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
         OWN.add(state, p, None)

@@ -25,16 +25,21 @@ def stiffness(sampler: "Sampler", moved: list[Tensor], gradients: Gradients) -> 
     roots = [(sampler.unit(p, groups[p]) / sampler.state[p]["mass"]).sqrt() for p in moved]
     generator = torch.Generator().manual_seed((sampler.seed + 7919 * sampler.steps) % 2**63)
     direction = [torch.randn(p.shape, generator=generator).to(r) for p, r in zip(moved, roots, strict=True)]
+    centres = sampler.centres
     before, old = _differentiate(sampler, gradients, moved), [p.detach().clone() for p in moved]
     size, value = math.sqrt(sum(p.numel() for p in moved)), 0.0
     try:
         for _ in range(ITERATIONS):
             scale = size / max(_norm(direction), 1e-30)
-            shifted = [o + (scale * r * v).to(o) for o, r, v in zip(old, roots, direction, strict=True)]
+            moves = [scale * r * v for r, v in zip(roots, direction, strict=True)]
+            pushed = centres.push(sampler, moved, moves)
+            shifted = [o + m.to(o) for o, m in zip(old, pushed, strict=True)]
             for p, s in zip(moved, shifted, strict=True):
                 p.copy_(s)
             # what is left of the shift after rounding
-            taken = _norm([((s - o).to(r) / r) for s, o, r in zip(shifted, old, roots, strict=True)])
+            left = [(s - o).to(r) for s, o, r in zip(shifted, old, roots, strict=True)]
+            left = centres.push(sampler, moved, left, back=True)
+            taken = _norm([m / r for m, r in zip(left, roots, strict=True)])
             after = _differentiate(sampler, gradients, moved)
             direction = [r * (a - b) for r, a, b in zip(roots, after, before, strict=True)]
             value = _norm(direction) / max(taken, 1e-30)
@@ -81,7 +86,8 @@ def _differentiate(sampler: "Sampler", gradients: Gradients, moved: list[Tensor]
     pairs = zip(moved, found, strict=True)
     kinds = [torch.promote_types(p.dtype, torch.float32) for p in moved]
     given = [torch.zeros_like(p) if g is None else g.detach() for p, g in pairs]
-    return [g.to(kind) * sampler.num_data for g, kind in zip(given, kinds, strict=True)]
+    whole = [g.to(kind) * sampler.num_data for g, kind in zip(given, kinds, strict=True)]
+    return sampler.centres.pull(sampler, moved, whole)
 
 
 def _norm(tensors: Sequence[Tensor]) -> float:

@@ -36,8 +36,7 @@ class Pull:
             return
         for p, group in groups.items():
             state = sampler.state[p]
-            assert p.grad is not None
-            gradient = p.grad.detach().to(torch.promote_types(p.dtype, torch.float32)) * sampler.factor()
+            gradient = sampler.gradient(p)
             if step <= self.middle:
                 state[SUM] = gradient + state[SUM] if SUM in state else gradient
             elif SUM in state:

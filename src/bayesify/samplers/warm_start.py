@@ -103,6 +103,10 @@ class WarmStart:
         at = sampler.steps - self.start
         return at in self.looking or at == self.hot or at + 2 in self.ends or self._behind(sampler)
 
+    def begins(self, sampler: "Sampler") -> bool:
+        """Is the next step the first?"""
+        return sampler.steps == self.start
+
     def _behind(self, sampler: "Sampler") -> bool:
         """Is the last look one at another curvature, because a noise level has moved on since?"""
         if sampler.steps - self.start >= self.ends[1] or self.spent >= self.length // 8:
@@ -122,10 +126,12 @@ class WarmStart:
         sampler: "Sampler",
         gradients: Gradients | None = None,
         entrances: Mapping[Any, int] | None = None,
+        means: Mapping[Tensor, tuple[Tensor, Tensor]] | None = None,
     ) -> None:
         """What is to be done before the next step; once, with `gradients` where the caller can give them.
 
         entrances: weights that are multiplied by the data themselves, with the dimension that the inputs are in
+        means:     the same, with the bias and the mean of the inputs; looked at where the chain begins (see `centres`)
         """
         at = sampler.steps - self.start
         if self.turned == sampler.steps or not self.turns(sampler):
@@ -135,6 +141,7 @@ class WarmStart:
             looking, self.spent = True, self.spent + 1
         if at == 0:
             self.blind = gradients is None
+            sampler.centres.set(sampler, means or {})
         if at == 0 or (at == self.still and not self.blind):
             self._begin(sampler, at)
         elif at == self.hot:
@@ -175,8 +182,7 @@ class WarmStart:
         for p in moved(sampler):
             if p.grad is None:
                 continue
-            state, gradient = sampler.state[p], p.grad.detach().to(sampler.state[p]["mass"].dtype)
-            gradient = gradient * sampler.factor()
+            state, gradient = sampler.state[p], sampler.gradient(p)
             if first or "before" not in state:
                 state.update({name: torch.zeros_like(gradient) for name in SUMS})
                 OWN.add(state, p, None)
