@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
-from bayesify.engine.sampling_check import AWAY, FEWEST, compare, drift, spread_out
+from bayesify.engine.sampling_check import AWAY, FEWEST, drift, judge, spread_out
 from bayesify.samplers import SAMPLERS
 from bayesify.samplers.check import Watch, has_thermostat, seen
 from bayesify.samplers.findings import findings
@@ -115,7 +115,7 @@ def compared(target: Target, draws: Tensor, together: int) -> list[set[str]]:
     away = spread_out(target.x)
     assert away is not None
     return [
-        set(compare(part @ target.x.T) or compare(part @ away.T, AWAY))
+        set(judge(part @ target.x.T) or judge(part @ away.T, AWAY))
         | set(drift(-part.square().sum(-1) / 2, "log prior"))
         for part in draws.split(together)
         if len(part) == together

@@ -18,6 +18,7 @@ from bayesify.engine.sampling_check import (
     check_draws,
     compare,
     drift,
+    judge,
     predicted,
     spread_out,
 )
@@ -266,7 +267,8 @@ def test_classes_are_compared_by_their_probabilities() -> None:
 
 
 def test_how_many_independent_draws_one_chain_is_worth() -> None:
-    """AR(1) chains of 200 draws with φ = 0.9 are worth 200 · 0.1 / 1.9 = 10.5; thinned to 50 there are some more."""
+    """AR(1) chains of 200 draws with φ = 0.9 are worth 200 · 0.1 / 1.9 = 10.5. A part that is new in every draw, of a
+    sixth of the variance, does not hide one that stands still."""
     generator = torch.Generator().manual_seed(0)
     noise = torch.randn(200, 400, generator=generator, dtype=torch.float64)
     chain = [noise[0]]
@@ -274,7 +276,23 @@ def test_how_many_independent_draws_one_chain_is_worth() -> None:
         chain.append(0.9 * chain[-1] + math.sqrt(1 - 0.81) * each)
     assert worth(torch.stack(chain)) == pytest.approx(200 * 0.1 / 1.9, rel=0.2)
     assert worth(noise[:20]) == pytest.approx(20, rel=0.1)
+    ramp = torch.linspace(-1.5, 1.5, 200, dtype=torch.float64)[:, None]
+    assert worth(ramp + noise[:, :5] * 0.4) < 2
     assert math.isnan(worth(torch.ones(20, 3)))
+
+
+def test_a_level_that_goes_round_does_not_hide_differences_that_stand_still() -> None:
+    """20 draws of predictions at 30 inputs: their common level is new in every draw, a slope drifts."""
+    generator = torch.Generator().manual_seed(0)
+    level, inputs = torch.randn(1, 20, 1, generator=generator), torch.randn(30, generator=generator)
+    slope = torch.linspace(-0.8, 0.8, 20)[None, :, None]
+    assert compare(level + slope * inputs) == {}
+    assert (
+        "predictions in their differences between inputs change slowly"
+        in judge(level + slope * inputs)["slow"]
+    )
+    assert judge(level + 0.1 * slope * inputs) == {}  # as good as nothing of the predictions
+    assert judge(level + torch.randn(1, 20, 1, generator=generator) * inputs) == {}
 
 
 @pytest.mark.parametrize("chains", [1, 2])

@@ -28,7 +28,8 @@ def data(mean: float) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("sampler", ["atmc", "psgld"])
 def test_features_with_a_mean(sampler: str, mean: float) -> None:
     """Mean square about the exact mean over 64 chains, the rows of one layer, ÷ exact variance; 2,000 steps in batches
-    of 50. Within 0.8 to 1.25, or 4 standard errors of the spread between chains: 6e-5 for each of 8 numbers; seeded."""
+    of 50. Within 0.8 to 1.25, or 4 standard errors of the spread between chains: 6e-5 for each of 8;
+    seeded."""
     x, y = data(mean)
     torch.manual_seed(0)
     model = bf.bayesify(

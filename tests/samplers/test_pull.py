@@ -37,21 +37,26 @@ def test_one_of_many_chains_may_be_beyond_the_limit_by_chance() -> None:
     assert "7 standard errors" in on_its_way(torch.full((40,), 7.0))["pulled"]
 
 
-def test_features_far_from_0_are_not_silent_in_a_loop_of_ones_own() -> None:
-    """Before a prediction is read; `bf.fit` sees their mean, and is right (`test_centres`)."""
+@pytest.mark.parametrize("own", [False, True])
+def test_features_far_from_0_are_not_silent(own: bool) -> None:
+    """In `bf.fit`, and in a loop of one's own before a prediction is read; with a bias they are right (`centres`)."""
     x = 30 + torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     y = x @ torch.tensor([[0.5], [-1.0], [1.5], [-2.0]])
     torch.manual_seed(0)
     likelihood = bf.likelihood("normal", std=0.1)
-    model = bf.bayesify(nn.Linear(4, 1), bf.ThermostatMCMC(), likelihood, num_data=200)
-    sampler = model.optimizer(num_steps=1200)
+    model = bf.bayesify(nn.Linear(4, 1, bias=False), bf.ThermostatMCMC(), likelihood, num_data=200)
+    loader = DataLoader(TensorDataset(x, y), batch_size=50, shuffle=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bf.SamplingWarning)
-        for _ in range(300):
-            for inputs, target in DataLoader(TensorDataset(x, y), batch_size=50, shuffle=True):
-                sampler.zero_grad()
-                model(inputs, target=target).total.backward()
-                sampler.step()
+        if own:
+            sampler = model.optimizer(num_steps=1200)
+            for _ in range(300):
+                for inputs, target in loader:
+                    sampler.zero_grad()
+                    model(inputs, target=target).total.backward()
+                    sampler.step()
+        else:
+            bf.fit(model, loader, epochs=300, progress=False, seed=0, accelerator="cpu")
     assert "pulled" in model.posterior.findings
     with pytest.warns(bf.SamplingWarning, match="pulled the weights the same way"):
         model.predict(x)

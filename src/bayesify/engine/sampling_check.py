@@ -27,6 +27,8 @@ SLOW = 4.0  # independent draws that one chain is worth; 20 that are independent
 DRIFTED = (
     2.2  # of the ranks in one chain; one worth 10 draws is above it once in 1,000, a steady drift is at 2.5
 )
+SHARE = 0.1  # of the variance of predictions, which differences between inputs must have to count
+BETWEEN = " in their differences between inputs"
 AWAY = " away from the training inputs"
 FEWEST_INPUTS, MOST_INPUTS = 4, 64  # that are shuffled
 
@@ -71,7 +73,7 @@ def check_draws(
             f"wider one: leave it out, or give a larger one that only the descent meets"
         )
     if all(isinstance(part.store, StoredDraws) and len(part.store) >= FEWEST for part in chains):
-        found |= compare(predicted(model, x)) or _beyond(model, x)
+        found |= judge(predicted(model, x)) or _beyond(model, x)
         found |= drift(log_priors(chains), "log prior")
     kept = [
         b["loss"] for a, b in pairwise(rows) if a["step"] >= first.watch.first
@@ -148,11 +150,19 @@ def compare(values: Tensor, where: str = "") -> dict[str, str]:
     }
 
 
+def judge(values: Tensor, where: str = "") -> dict[str, str]:
+    """`compare`, and the same of their differences from the mean over all inputs. That goes round by itself where
+    features have a mean, and would hide that nothing else does."""
+    apart = values - values.mean(-1, keepdim=True)
+    share = apart.var(1).sum() / values.var(1).sum()
+    return compare(values, where) or (compare(apart, f"{where}{BETWEEN}") if share > SHARE else {})
+
+
 def _beyond(model: BayesianModule, x: Any) -> dict[str, str]:
     """The same away from the training inputs."""
     try:
         away = spread_out(x)
-        return {} if away is None else compare(predicted(model, away), AWAY)
+        return {} if away is None else judge(predicted(model, away), AWAY)
     except Exception:  # a network may refuse inputs that no data has
         return {}
 

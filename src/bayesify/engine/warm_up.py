@@ -10,9 +10,8 @@ from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.engine.randomness import untouched
 from bayesify.model import BayesianModule
 from bayesify.weights import as_arguments
+from bayesify.weights.observing.input_means import input_means
 from bayesify.weights.observing.origins import execution_order
-
-FEWEST = 4  # examples of a batch that a mean of inputs is taken of
 
 
 def warm_up(model: BayesianModule, sampler: Any, batch: Any, fabric: Any) -> str | None:
@@ -54,31 +53,10 @@ def entrances(model: BayesianModule, length: int, batch: Any) -> dict[Tensor, in
     return found
 
 
-@torch.no_grad()
 def centres(
-    model: BayesianModule, batch: Any, reduce: Callable[[Tensor], Tensor] = lambda sums: sums
+    model: BayesianModule, batch: Any, reduce: Callable[[Tensor], Tensor] = lambda means: means
 ) -> dict[Tensor, tuple[Tensor, Tensor]]:
-    """weight -> (bias, mean of its inputs) of the layers that the data enter; 0 for inputs whose mean is within their
-    spread, and none where a batch has too few examples to tell. reduce: means over all processes"""
+    """The same, with their biases and the means of the inputs (see `input_means`)."""
     args, kwargs = as_arguments(inputs_of(batch))
-    found: dict[Tensor, tuple[Tensor, Tensor]] = {}
-
-    def look(layer: Any, inputs: tuple[Any, ...]) -> None:
-        spatial = layer.weight.dim() - 2
-        x = inputs[0].detach().float().movedim(-1 - spatial, -1).flatten(0, -2)  # (.., inputs)
-        mean, square = reduce(torch.stack([x.mean(0), x.square().mean(0)]))
-        mean = torch.where(2 * mean.square() > square, mean, 0.0)
-        if mean.any():
-            found.setdefault(layer.weight, (layer.bias, mean.reshape(1, -1, *[1] * spatial)))
-
-    for net in model.posterior.nets(model.net) if len(target_of(batch)) >= FEWEST else ():
-        stems = [net.get_submodule(name) for name in execution_order(net, args, kwargs)[0]]
-        kinds = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-        layers = [m for m in stems if isinstance(m, kinds) and m.bias is not None]
-        hooks = [m.register_forward_pre_hook(look) for m in layers if getattr(m, "groups", 1) == 1]
-        try:
-            execution_order(net, args, kwargs)
-        finally:
-            for hook in hooks:
-                hook.remove()
-    return found
+    nets = model.posterior.nets(model.net)
+    return {w: layer for net in nets for w, layer in input_means(net, args, kwargs, reduce).items()}

@@ -15,6 +15,8 @@ from bayesify.posteriors import Chain, Members
 from bayesify.predict.prediction import evaluating
 from bayesify.weights import as_call
 
+BLOCKS = 20  # of one chain, at least
+
 
 def autocorrelation(series: Tensor) -> Tensor:
     """ρ_t of every series, lags 0 … draws − 1: (..., draws) -> (..., draws)."""
@@ -66,16 +68,22 @@ def ess(draws: Tensor) -> Tensor:
 
 
 def worth(draws: Tensor) -> float:
-    """How many independent draws one chain is worth, by the steps it takes: (draws, ...) -> n v / (4 − v).
+    """How many independent draws one chain is worth: (draws, ...) -> Var x / Var of the mean.
 
-    v = Σ (Δx)² / Σ (x − mean)², over draws and quantities (von Neumann), is 2 of independent draws; in a chain with
-    ρ_t = φ^t it is 2 (1 − φ), and τ = (1 + φ) / (1 − φ). Draws are thinned to some 50 first: closer ones share a
-    momentum. Sums over many lags, as `ess` takes them, are too noisy for so few: 20 independent
-    draws of one quantity seem to be worth less than 4 once in 4,000 times.
+    The mean is one of k ≥ 20 blocks of draws. By the steps from block to block, v = Σ (Δx̄)² / Σ (x̄ − mean)² over
+    blocks and quantities (von Neumann), they count as k v / (4 − v): v is 2 of independent ones, 2 (1 − φ) where
+    ρ_t = φ^t, and τ = (1 + φ) / (1 − φ). What goes round fast averages out in a block and does not hide what is slow.
+    Sums over many lags, as `ess` takes them, are too noisy for so few: 20 independent draws of one quantity seem to
+    be worth less than 4 once in 4,000 times.
     """
-    series = draws[:: max(1, len(draws) // 50)].double().flatten(1)
-    ratio = series.diff(dim=0).square().sum() / (series - series.mean(0)).square().sum()
-    return float(len(series) * ratio / (4 - ratio))
+    series = draws.double().flatten(1)
+    size = max(1, len(series) // BLOCKS)
+    series = series[len(series) % size :]
+    blocks = series.unflatten(0, (-1, size)).mean(1)  # (blocks, quantities)
+    between = (blocks - blocks.mean(0)).square()
+    ratio = blocks.diff(dim=0).square().sum() / between.sum()
+    total = (series - series.mean(0)).square().mean(0).sum() / between.mean(0).sum()
+    return float(total * len(blocks) * ratio / (4 - ratio))
 
 
 def function_values(model: Any, x: Any, of: Callable[[Any], Tensor] | None = None) -> Tensor:

@@ -104,8 +104,8 @@ class WarmStart:
         return at in self.looking or at == self.hot or at + 2 in self.ends or self._behind(sampler)
 
     def begins(self, sampler: "Sampler") -> bool:
-        """Is the next step the first?"""
-        return sampler.steps == self.start
+        """Is the turn before the first step still to be taken?"""
+        return sampler.steps == self.start and self.turned != sampler.steps
 
     def _behind(self, sampler: "Sampler") -> bool:
         """Is the last look one at another curvature, because a noise level has moved on since?"""
@@ -141,7 +141,8 @@ class WarmStart:
             looking, self.spent = True, self.spent + 1
         if at == 0:
             self.blind = gradients is None
-            sampler.centres.set(sampler, means or {})
+            if means:
+                sampler.centres.set(sampler, means)
         if at == 0 or (at == self.still and not self.blind):
             self._begin(sampler, at)
         elif at == self.hot:

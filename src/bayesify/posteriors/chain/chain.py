@@ -12,7 +12,7 @@ from torch import Generator, Tensor, nn
 
 from bayesify import torch_internals as internals
 from bayesify.checks import NonFiniteError
-from bayesify.execution import capturing
+from bayesify.execution import can_read_values, capturing
 from bayesify.posteriors.base import Chunks, Posterior
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
 from bayesify.posteriors.chain.draw_store import ALONE, REMEDY, DrawKey, DrawStore
@@ -23,6 +23,7 @@ from bayesify.priors import Prior
 from bayesify.samplers import Sampler, SamplingWarning
 from bayesify.samplers.check import WINDOW, Watch
 from bayesify.weights import Call, Selection, Slot, call_with, find_slots
+from bayesify.weights.observing.input_means import input_means
 
 #: is a draw due after so many steps of the run?
 Due = Callable[[int], bool]
@@ -74,9 +75,19 @@ class Chain(Posterior):
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
         if kl_terms is None:
             return net(*call.args, **call.kwargs)
+        if can_read_values():
+            self._look_at_inputs(net, call)
         kl, output = self.energy.run(net, call)
         kl_terms.append(kl)
         return output
+
+    def _look_at_inputs(self, net: nn.Module, call: Call) -> None:
+        """In a loop of one's own nobody else sees them: a sampler that has not begun is given their means. Several
+        processes have different ones."""
+        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+        for sampler in self._samplers() if alone else ():
+            if sampler.warm is not None and sampler.warm.begins(sampler) and not sampler.centres.pairs:
+                sampler.centres.set(sampler, input_means(net, call.args, call.kwargs))
 
     def num_passes(self, num_draws: int) -> int:
         """One where nothing is kept yet, and not more than the stored draws."""
