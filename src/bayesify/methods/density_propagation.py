@@ -55,7 +55,7 @@ class DensityPropagation(Method):
     about = "density propagation (VDP++): mean and variance through every layer in one pass"
     paper = "Efficient Scaling of Bayesian Neural Networks (VDP++). Anonymous authors."
 
-    covariance: str = "diagonal"
+    covariance: str = "outputs"
     objective: str = "expected"
     logits: str = "auto"
     var_floor: float = 1e-3

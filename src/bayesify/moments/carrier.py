@@ -1,6 +1,7 @@
 """Mean and variance carried through every operation of an unmodified network."""
 
 import copy
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,6 +40,8 @@ class Carrier(StandIn):
         self.tape = tape  # where noise that enters is noted (tape.py), or None
         self.is_weight = is_weight  # or made of weights alone
         self.twin: Any = None  # where gradients are wanted too: a carrier of the same, with the tape's graph
+        if tape is not None and not compiling():
+            tape.carriers.append(weakref.ref(self))
 
     @property
     def moments(self) -> Any:
@@ -241,9 +244,15 @@ def _is_weight(value: Any) -> bool:
 
 
 def first_carrier(values: Iterable[Any]) -> Any:
-    """The first carrier among the values, also one level down in lists and tuples; None without one."""
+    """The first carrier among the values, also one level down in lists and tuples; None without one.
+
+    One with a tape goes before those without: a network may have kept these from another pass.
+    """
+    found = None
     for value in values:
         for each in value if isinstance(value, list | tuple) else (value,):
             if isinstance(each, Carrier):
-                return each
-    return None
+                if each.tape is not None:
+                    return each
+                found = each if found is None else found
+    return found

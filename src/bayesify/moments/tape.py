@@ -6,6 +6,7 @@ two activations, and half of an activation's remainder r = Var y − (E f′)² 
 slope, √((E f′)² + r / 2 Var x): other positions, made by the same weights, have a part of it in common.
 """
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from bayesify.moments.rules.product import MATMULS
 from bayesify.moments.shared_noise import Use
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Entries, Moments, Simplex, parts
+from bayesify.moments.writing import Storage
 
 ADDMM = frozenset(spelled("addmm"))
 DETACHED = frozenset(spelled("detach detach_"))
@@ -54,6 +56,7 @@ class Tape:
         self.noises: list[tuple[Tensor, Tensor]] = []  # the mean where noise enters, and its variance
         self.uses: list[list[Use]] = []  # of each weight
         self.unseen: dict[str, None] = {}  # operations on weights whose sharing is left out
+        self.carriers: list[Any] = []  # weak references to those of the pass
 
     def add_noise(self, mean: Tensor, var: Tensor) -> None:
         """Independent noise of every entry."""
@@ -66,6 +69,25 @@ class Tape:
                 uses.append(use)
                 return
         self.uses.append([use])
+
+    def take_in(self, kept: Carrier) -> None:
+        """A carrier that the network kept from another pass: its noise enters here."""
+        kept.tape = self
+        self.carriers.append(weakref.ref(kept))
+        if not kept.is_weight and not self.beside:
+            kept.storage = Storage(self.entered(kept.unpacked()))
+
+    def let_go(self) -> None:
+        """The pass is over: carriers that the network keeps hold moments, and nothing of the tape."""
+        for reference in self.carriers:
+            if (carrier := reference()) is None:
+                continue
+            carrier.tape = carrier.twin = None
+            storage = None if self.differentiable else carrier.storage
+            while storage is not None:
+                storage.held = type(storage.held)(*map(_without_graph, storage.held))
+                storage = storage.whole
+        self.carriers.clear()
 
     def needs_precision(self, function: Any) -> bool:
         """Will a difference of variances be taken?"""
@@ -113,6 +135,8 @@ class Tape:
         looked_up = args[0] if func in LINEAR_MAPS or (func in MATMULS and is_weight(args[1])) else None
 
         def through(carrier: Carrier) -> Any:
+            if carrier.tape is not self:
+                self.take_in(carrier)
             if not carrier.is_weight:
                 return unpack(twin_of(carrier) if self.beside else carrier)
             data = looked_up if func in SHARES else carrier.dim() >= most
@@ -183,6 +207,10 @@ class Tape:
         mean = self.cast(y.mean) + self.cast(slope) * (through - self.cast(x.mean))
         self.add_noise(mean, (1 - SHARED_REST) * rest)
         return Moments(mean, self.cast(y.var))
+
+
+def _without_graph(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
 
 
 def leaf(mean: Tensor) -> Tensor:

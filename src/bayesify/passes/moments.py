@@ -56,6 +56,11 @@ def call_with_moments(
 
     args = pytree.tree_map(wrapped, call.args, is_leaf=is_moments)
     call = call._replace(args=args, kwargs=pytree.tree_map(wrapped, dict(call.kwargs), is_leaf=is_moments))
+    if tape is not None:
+        try:
+            return _called(net, slots, values, call, guard)
+        finally:
+            tape.let_go()
     if "cross" not in forms or torch.is_grad_enabled():
         return _called(net, slots, values, call, guard)
     with torch.enable_grad():  # the cross term of residual sums takes derivatives
