@@ -4,6 +4,8 @@
     python benchmarks/trained_moments.py --kl-weights 1 0.1 --draws 1000 --out trained.json     # all of it: hours
     python benchmarks/trained_moments.py --nets resnet20 --seeds 1 --out resnet20_1.json        # a part of its own
     python benchmarks/trained_moments.py --table *.json                                         # parts together
+    python benchmarks/trained_moments.py --nets mlp cnn --objectives probe --seeds 0 --epochs 30 --draws 1000 --forms
+                                                                     # the same posteriors, read out in every form
 
 Every network fresh, then trained by each objective: density propagation with logits "bound" or "probe", and `mc_vi`,
 which trains by one draw a step for as many epochs. Columns:
@@ -26,9 +28,13 @@ which trains by one draw a step for as many epochs. Columns:
 A posterior may be right because it is narrow: compare rows at the same KL weight, beside their σ/rms, once `moved` is
 well below 1.
 Several seeds: mean ± its error.
+
+--forms reads the same posteriors out by other options of `bf.DensityPropagation`, with columns of their own: outputs,
+diagonal, full covariance, and full covariance to first order.
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import time
@@ -45,6 +51,7 @@ import bayesify as bf
 from bayesify.data import DataSet, Loader, load
 from bayesify.evaluation import statistics
 from bayesify.nets import make
+from bayesify.nets.resnet import BasicBlock
 from timing import add_record, measure, table
 
 Record = dict[str, Any]
@@ -54,6 +61,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "mlp_bn": lambda: dense(batch_norm=True),
     "cnn": lambda: convolutional(),
     "vit": lambda: make("vit_small_patch4", num_outputs=10, input_shape=SHAPE, dim=32, depth=2, heads=4),
+    "residual": lambda: residual(),
     "resnet20": lambda: make("resnet20", num_outputs=10, input_shape=SHAPE),
 }
 OBJECTIVES = ("bound", "probe", "mc_vi")
@@ -66,6 +74,12 @@ COLUMNS = {  # title: key of the record, digits
     "moved": ("moved", 2),
     "seconds": ("seconds", 0),
     "pass": ("pass", 1),
+}
+FORMS: dict[str, Record] = {
+    "outputs": {"covariance": "outputs"},
+    "diagonal": {"covariance": "diagonal"},
+    "full": {"covariance": "full"},
+    "full, first order": {"covariance": "full", "activation": "first_order"},
 }
 NUM_EXAMPLES = 64  # of the variances; accuracies are of the whole test part
 
@@ -83,6 +97,15 @@ def convolutional() -> nn.Module:
         *(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AvgPool2d(2)),
         *(nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1)),
         *(nn.Flatten(), nn.Linear(16, 10)),
+    )
+
+
+def residual() -> nn.Module:
+    """Two residual blocks, small enough for full covariance."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU()),
+        *(BasicBlock(8, 8, 1, "projection"), BasicBlock(8, 16, 2, "projection")),
+        *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)),
     )
 
 
@@ -155,6 +178,26 @@ class Run:
             record["pass"] = self.cost(model)
         return record
 
+    def in_form(self, model: bf.BayesianModule, net: str, form: str) -> bf.BayesianModule:
+        """The posterior of a density-propagated model, read out otherwise."""
+        method = dataclasses.replace(model.method, logits="bound", **FORMS[form])
+        other = bf.bayesify(NETS[net]().to(self.a.device), method, num_data=model.num_data)
+        other.load_state_dict(model.state_dict())
+        return other.eval()
+
+    def forms(self, model: bf.BayesianModule, net: str) -> list[Record]:
+        """Every form that was asked for and knows the network's operations, beside the same draws."""
+        found = []
+        for form in self.a.forms:
+            other = self.in_form(model, net, form)
+            try:
+                check = bf.diagnostics.moment_check(other, [self.test], self.a.draws, NUM_EXAMPLES)
+            except NotImplementedError:  # full covariance has few rules
+                continue
+            record = {"ratio": check.ratio, "low": check.low, "high": check.high, "probs": check.probs_error}
+            found.append({"form": form, **record, "width": check.width, "pass": self.cost(other)})
+        return found
+
     def cost(self, model: bf.BayesianModule) -> float:
         """Time of one pass ÷ that of the plain network."""
         x, plain = self.test[0][: self.a.batch], model.mean_net().eval()
@@ -204,6 +247,8 @@ def records(run: Run) -> list[Record]:
                 training = {} if weight is None else run.train(model, seed)
                 key = {"net": net, "objective": objective, "kl_weight": weight, "seed": seed}
                 record = {**key, "epochs": a.epochs, **training, **run.measured(model)}
+                if a.forms and isinstance(model.method, bf.DensityPropagation):
+                    record["forms"] = run.forms(model, net)
                 print(json.dumps(record), flush=True)
                 if a.out:
                     add_record(a.out, record)
@@ -228,6 +273,22 @@ def print_table(found: list[Record]) -> None:
     counts = sorted({len(same) for same in groups.values()})
     epochs = sorted({record["epochs"] for record in found})
     table(f"digits; epochs {epochs}, seeds of a row {counts}", rows, ["", "KL weight", "variance", *COLUMNS])
+    if any("forms" in record for record in found):
+        print_forms([{**r, **form} for r in found for form in r.get("forms", [])])
+
+
+def print_forms(found: list[Record]) -> None:
+    """A row for each network, objective, KL weight and form."""
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for r in found:
+        weight = "-" if r["kl_weight"] is None else f"{r['kl_weight']:g}"
+        groups.setdefault((f"{r['net']}, {r['objective']}, {r['form']}", weight), []).append(r)
+    names = {name: COLUMNS[name] for name in ("probs", "σ/rms", "pass")}
+    rows = [
+        [*key, variance(same), *(cell(same, *column) for column in names.values())]
+        for key, same in groups.items()
+    ]
+    table("the same posteriors in other forms", rows, ["", "KL weight", "variance", *names])
 
 
 def variance(same: list[Record]) -> str:
@@ -257,7 +318,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--lr", type=float, default=5e-3)
-    parser.add_argument("--covariance", choices=("outputs", "diagonal"), default="outputs")
+    parser.add_argument("--covariance", choices=("outputs", "diagonal", "full"), default="outputs")
+    parser.add_argument("--forms", nargs="*", choices=list(FORMS), help="all of them, where none is named")
     parser.add_argument("--draws", type=int, default=500, help="of the weights, for variances")
     parser.add_argument("--networks", type=int, default=50, help="drawn, for accuracies")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -266,6 +328,7 @@ def main() -> None:
         "--table", nargs="+", metavar="FILE", help="print what these files hold; train nothing"
     )
     a = parser.parse_args()
+    a.forms = list(FORMS) if a.forms == [] else a.forms
     if a.table:
         print_table([record for file in a.table for record in json.loads(Path(file).read_text())])
     else:

@@ -29,8 +29,8 @@ class DensityPropagation(Method):
     covariance:   "outputs" carries a variance per activation and finds the covariance of the outputs by one adjoint
                   sweep for each of them, which sees that activations share the noise of weights; "diagonal" (VDP++)
                   the variances alone: fast, and far too small on trained deep networks; "full" (VDP) the covariance
-                  of each layer, for small networks: to first order, without residual sums; refuses layers that would
-                  take too much memory
+                  of each layer, for small networks, residual sums included; refuses layers that would take too much
+                  memory
     objective:    "expected" log-likelihood of the moments, or the "gaussian" density of the target under them (eq. 11)
     logits:       how "expected" treats the outputs: "probe" by one sweep from a random combination of them, which has
                   their covariance; "bound" of E log p from below, by their variances; its expansion to
@@ -87,7 +87,7 @@ class DensityPropagation(Method):
     def forms(self) -> tuple[str, ...]:
         """Which forms of the moment rules to use, in order."""
         if self.covariance == "full":
-            return ("full",)
+            return (*(f"full_{form}" for form in ACTIVATIONS[self.activation]), "full")
         half = HALVES[self.half_variance]
         return (*RESIDUALS[self.residual], *ACTIVATIONS[self.activation], *NORMS[self.norm], *half, "")
 

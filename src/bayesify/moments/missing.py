@@ -15,8 +15,8 @@ def no_rule(func: Any, forms: tuple[str, ...]) -> str:
     if "full" in forms:
         return (
             f"full covariance propagation has no rule for {name!r}, used in {calling_module()}: it covers "
-            f"linear and convolutional layers, relu, pooling, batch norm, dropout, flatten and softmax. "
-            f"Use covariance='diagonal'"
+            f"linear and convolutional layers, activations, sums, pooling, batch norm, dropout, flatten and softmax. "
+            f"Use covariance='outputs' or 'diagonal'"
         )
     return f"the moments pass has no rule for {name!r}, used in {calling_module()}. {_register(name)}"
 

@@ -13,9 +13,10 @@ from bayesify.moments.standin import learn_order
 #: the rules by their forms. "" holds those for all; the others are looked up before it where a carrier asks for them.
 #: "exact": exact moments of a normal input; "total", "simple": normalisation by means and variances, or as a fixed
 #: scaling; "half", "half_on_gpu": no rules of their own, variances are carried in bfloat16; "cross": sums of operands
-#: that depend on each other; "full": rules for `Gaussian`, with "" left out
+#: that depend on each other; "full": rules for `Gaussian`, with "" left out, "full_exact": its exact moments
 FORMS: dict[str, dict[Any, Callable[..., Any]]] = {
-    form: {} for form in ("", "exact", "total", "simple", "half", "half_on_gpu", "cross", "full")
+    form: {}
+    for form in ("", "exact", "total", "simple", "half", "half_on_gpu", "cross", "full_exact", "full")
 }
 RULES = FORMS[""]
 INPLACE: set[Any] = set()  # operations whose result is written back into their first argument

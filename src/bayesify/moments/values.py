@@ -84,10 +84,22 @@ class Simplex(NamedTuple):
 
 
 class Gaussian(NamedTuple):
-    """Mean (batch, *shape) and full covariance (batch, n, n) of a random tensor, n numbers per example."""
+    """Mean (batch, *shape) and full covariance (batch, n, n) of a random tensor, n numbers per example.
+
+    parents: (Gaussian, linear map of rows (batch, k, *shape)) of which it is the sum, up to noise of its own: by them
+             `rules.covariance.cross` finds Cov(x, F(x)), for residual sums
+    depth:   more than that of its parents
+    """
 
     mean: Tensor
     cov: Tensor
+    parents: tuple[Any, ...] = ()
+    depth: int = 0
+
+    @classmethod
+    def made(cls, mean: Tensor, cov: Tensor, *parents: Any) -> "Gaussian":
+        """Of `parents`."""
+        return cls(mean, cov, parents, 1 + max(x.depth for x, _ in parents))
 
     @property
     def var(self) -> Tensor:

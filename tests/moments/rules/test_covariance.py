@@ -2,11 +2,12 @@
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from propagation import propagate, random_moments
+from propagation import Lambda, assert_moments_of, propagate, random_moments
 from torch import Tensor, nn
 
 import bayesify as bf
@@ -61,7 +62,7 @@ def test_a_small_cnn_has_the_covariance_of_monte_carlo() -> None:
     draws = draws_of(net, x, 0.005)
     centred = draws - draws.mean(0)
     expected = torch.einsum("sbi,sbj->bij", centred, centred) / NUM_DRAWS
-    full = model_of(net, 0.005, covariance="full")(x)
+    full = model_of(net, 0.005, covariance="full", activation="first_order")(x)
     assert full.cov is not None
     assert (full.cov - expected).norm() < 0.03 * expected.norm()
     diagonal = model_of(net, 0.005, covariance="diagonal")(x)
@@ -69,6 +70,91 @@ def test_a_small_cnn_has_the_covariance_of_monte_carlo() -> None:
     assert (full.var / off - 1).abs().max() < 0.05
     assert (diagonal.var / off - 1).abs().max() > 0.1
     torch.testing.assert_close(full.mean, net(x).detach())
+
+
+class Residual(nn.Module):
+    """Two blocks, the second with a shortcut of its own: x + F(x) and P(z) − G(z), and a sum across both."""
+
+    def __init__(self, activation: Any) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(5))
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, inner, shortcut, other, last = self.layers
+        x = self.activation(first(x))
+        z = x + 0.5 * self.activation(inner(x))
+        z = shortcut(z) - self.activation(other(z))
+        z += x
+        return last(1 - z)
+
+
+def spread(net: nn.Module, x: Tensor, std: float) -> tuple[Tensor, Tensor]:
+    """Mean and covariance over draws of all weights."""
+    draws = draws_of(net, x, std)
+    centred = draws - draws.mean(0)
+    return draws.mean(0), torch.einsum("sbi,sbj->bij", centred, centred) / (NUM_DRAWS - 1)
+
+
+@pytest.mark.parametrize("activation", [F.relu, F.gelu, torch.tanh, F.leaky_relu, torch.abs])
+def test_residual_sums_have_the_covariance_of_monte_carlo(activation: Any) -> None:
+    """Widths of .01, 40,000 draws: 5 standard errors √(2/40000) are 3.5 % of a variance, and as much of √(v v′) for a
+    covariance; 1.5 % for what is not linear. With sums of independent terms it would be off by tens of per cent."""
+    torch.manual_seed(1)
+    net, x = Residual(activation).double(), torch.randn(2, 4).double()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter *= 2  # so that the last layer's own noise does not cover up the others
+    _, expected = spread(net, x, 0.01)
+    full = model_of(net, 0.01, covariance="full")(x)
+    scale = expected.diagonal(dim1=1, dim2=2).sqrt()
+    assert full.cov is not None
+    off = (full.cov - expected).abs() / (scale[:, :, None] * scale[:, None, :])
+    assert off.max() < 0.05
+    with_sums = model_of(net, 0.01, covariance="diagonal")(x)
+    assert (with_sums.var / scale.square()).log().abs().max() > 0.2
+
+
+def test_wide_posteriors_have_exact_means_gates_and_remainders() -> None:
+    """Behind a relu whose inputs change sign from draw to draw. 40,000 draws: 5 standard errors are 3.5 % of a
+    variance and 2.5 % of a std; to first order variances are off by far more."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3)).double()
+    x = torch.randn(3, 4).double()
+    mean, expected = spread(net, x, 0.5)
+    var = expected.diagonal(dim1=1, dim2=2)
+    full = model_of(net, 0.5, covariance="full")(x)
+    assert (full.var / var - 1).abs().max() < 0.035
+    assert ((full.mean - mean).square() / var).max() < 0.025**2
+    first = model_of(net, 0.5, covariance="full", activation="first_order")(x)
+    assert (first.var / var - 1).abs().max() > 0.1
+    torch.testing.assert_close(first.mean, net(x).detach())
+
+
+@pytest.mark.parametrize("function", [F.relu, F.leaky_relu, F.gelu, torch.exp, torch.square, torch.abs])
+def test_gated_activations_have_the_moments_of_correlated_normal_inputs(function: Any) -> None:
+    """Exact on the diagonal. Off it the next term of the series, ½ E f″ E f″ Cov², is left out: .05 correlation."""
+    root = torch.tensor([[0.6, 0.0], [0.03, 0.6]]).double()
+    x = Gaussian(torch.tensor([[0.3, -0.2]]).double(), (root @ root.T)[None])
+    draws = function(x.mean + torch.randn(400_000, 2).double() @ root.T)
+    found = covariance.FORMS["full_exact"][function](x)
+    assert_moments_of(draws, bf.Moments(found.mean[0], found.var[0]))
+    scale = found.var[0].prod().sqrt()
+    assert abs(found.cov[0, 0, 1] - torch.cov(draws.T)[0, 1]) / scale < 5 / 400_000**0.5 + 0.05**2
+    first = covariance.FORMS["full"][function](x)
+    torch.testing.assert_close(first.mean, function(x.mean))
+
+
+@pytest.mark.parametrize("function", [torch.add, torch.mul])
+def test_operands_it_cannot_hold_are_refused_by_name(function: Any) -> None:
+    net = nn.Sequential(nn.Linear(3, 3), Lambda(lambda x: function(x, function(x, x[:, :1]))))
+    with pytest.raises(NotImplementedError, match=r"no rule for 'torch.Tensor.__getitem__'"):
+        model_of(net, 0.1, covariance="full")(torch.randn(2, 3))
+    x = Gaussian(torch.ones(2, 3), torch.eye(3).expand(2, 3, 3))
+    y = Gaussian(torch.ones(2, 3), 2 * torch.eye(3).expand(2, 3, 3))
+    rule = covariance.FORMS["full"][function]
+    with pytest.raises(NotImplementedError, match=rf"torch.{function.__name__}.*in full covariance"):
+        rule(x, torch.ones(2, 2, 3)) if function is torch.add else rule(x, y)
 
 
 def test_where_nothing_is_shared_the_diagonal_method_has_the_same_variance() -> None:

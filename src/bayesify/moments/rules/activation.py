@@ -20,7 +20,8 @@ def scaled(mean: Tensor, slope: Tensor, x: Any) -> Any:
     """Var y = slope² Var x; of a full covariance Cov y = Cov x ∘ slope slopeᵀ."""
     if isinstance(x, Gaussian):
         flat = slope.flatten(1)
-        return Gaussian(mean, x.cov * flat[:, :, None] * flat[:, None, :])
+        cov = x.cov * flat[:, :, None] * flat[:, None, :]
+        return Gaussian.made(mean, cov, (x, lambda rows: rows * slope[:, None]))
     return Moments(mean, slope.square() * x.var)
 
 

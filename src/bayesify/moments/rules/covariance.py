@@ -1,7 +1,8 @@
 """Full covariance propagation (VDP, the method VDP++ simplifies): for small networks.
 
 A random activation is a `Gaussian`: mean (batch, *shape) and covariance (batch, n, n). Weights are independent of each
-other, with a variance each. Non-linear functions are taken to first order, Cov f(x) = J Cov x Jᵀ.
+other, with a variance each. Activations with exact moments have them (form "full_exact"); between entries, and for all
+other functions, Cov f(x) = G Cov x Gᵀ with G = E f′ or f′(E x).
 """
 
 from functools import partial
@@ -12,8 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.execution import exporting
+from bayesify.moments.missing import not_covered
 from bayesify.moments.registry import FORMS, RULES, rule, spelled
 from bayesify.moments.rules.activation import scaled
+from bayesify.moments.rules.gates import GATES
 from bayesify.moments.rules.patches import patches, patches_of_covariance
 from bayesify.moments.rules.pool import _indexed
 from bayesify.moments.values import Gaussian, Moments, parts
@@ -41,13 +44,35 @@ def independent(x: Moments) -> Gaussian:
     return Gaussian(x.mean, var.diag_embed())
 
 
-def both_sides(operation: Any, x: Gaussian) -> Tensor:
-    """M Cov Mᵀ for the linear map M = operation, applied to the rows and then to the columns."""
-    shape = x.mean.shape[1:]
-    half = operation(x.cov.reshape(-1, *shape)).flatten(1).unflatten(0, x.cov.shape[:2])  # (batch, n, m)
-    check_size(half.shape[0], half.shape[2], half)
-    whole = operation(half.mT.reshape(-1, *shape)).flatten(1)
-    return whole.unflatten(0, (half.shape[0], half.shape[2]))  # (batch, m, m)
+def by_row(operation: Any, *args: Any, **kwargs: Any) -> Any:
+    """A linear map of examples as one of rows (batch, k, *shape), k of them for each example."""
+    return lambda rows: operation(rows.flatten(0, 1), *args, **kwargs).unflatten(0, rows.shape[:2])
+
+
+def mapped(over: Any, x: Gaussian, columns: Tensor) -> Tensor:
+    """M C for the linear map M = `over` of x and C (batch, n, k): (batch, m, k)."""
+    rows = columns.mT.reshape(columns.shape[0], columns.shape[2], *x.mean.shape[1:])
+    return over(rows).flatten(2).mT
+
+
+def both_sides(over: Any, x: Gaussian) -> Tensor:
+    """M Cov x Mᵀ: M of the rows and then of the columns."""
+    half = mapped(over, x, x.cov)  # (batch, m, n)
+    check_size(half.shape[0], half.shape[1], half)
+    return mapped(over, x, half.mT)
+
+
+def cross(x: Gaussian, y: Gaussian) -> Tensor | None:
+    """Cov(x, y), (batch, n, m): through the maps that made the later one, Cov(M z + own, y) = M Cov(z, y). None
+    where they have nothing in common. A weight's noise counts as new at each of its uses."""
+    if x.cov is y.cov:
+        return x.cov
+    if x.depth < y.depth:
+        found = cross(y, x)
+        return None if found is None else found.mT
+    known = ((parent, over, cross(parent, y)) for parent, over in x.parents)
+    each = [mapped(over, parent, cov) for parent, over, cov in known if cov is not None]
+    return torch.stack(each).sum(0) if len(each) > 1 else each[0] if each else None
 
 
 def _split(x: Any) -> tuple[Tensor, Tensor | None]:
@@ -71,7 +96,13 @@ def linear(x: Any, weight: Any, bias: Any = None) -> Gaussian:
     if b_var is not None:
         diagonal = diagonal + b_var
     own = diagonal.diag_embed()
-    return Gaussian(y, own if cov is None else own + w @ cov @ w.mT)
+    return Gaussian(y, own) if cov is None else _behind(x, y, by_row(F.linear, w), own)
+
+
+def _behind(x: Gaussian, mean: Tensor, over: Any, own: Tensor | None = None) -> Gaussian:
+    """M x with noise of its own: M Cov x Mᵀ + own."""
+    cov = both_sides(over, x)
+    return Gaussian.made(mean, cov if own is None else own + cov, (x, over))
 
 
 def convolution(operation: Any, x: Any, weight: Any, bias: Any = None, *args: Any, **kwargs: Any) -> Gaussian:
@@ -93,9 +124,9 @@ def convolution(operation: Any, x: Any, weight: Any, bias: Any = None, *args: An
     if b_var is not None:
         shared = shared + b_var[:, None, None]
     own = _block_diagonal(shared)
-    if cov is not None:
-        own = own + both_sides(lambda t: operation(t, w, None, *args, **kwargs), x)
-    return Gaussian(y, own)
+    return (
+        Gaussian(y, own) if cov is None else _behind(x, y, by_row(operation, w, None, *args, **kwargs), own)
+    )
 
 
 def _geometry(
@@ -115,9 +146,69 @@ for _operation in (F.conv1d, F.conv2d, F.conv3d):
     FORMS["full"][_operation] = partial(convolution, _operation)
 
 
-FUNCTIONS = "relu relu_ leaky_relu elu celu selu gelu silu mish softplus sigmoid tanh hardswish"
+FUNCTIONS = """
+    relu relu_ leaky_relu leaky_relu_ elu celu selu gelu silu mish softplus sigmoid tanh hardswish square exp
+"""
 for _operation in spelled(FUNCTIONS):
     rule(_operation, form="full")(RULES[_operation])  # they end in `scaled`
+rule(*spelled("abs abs_ absolute __abs__"), form="full")(lambda x: scaled(x.mean.abs(), x.mean.sign(), x))
+
+
+def gated(function: Any, otherwise: Any, x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
+    """Cov y = E f′ E f′ᵀ ∘ Cov x (Price, the first term of the series in Cov x), Var y on the diagonal, exactly."""
+    by_entry = Moments(x.mean, x.var)
+    slope = GATES[function](by_entry, *args, **kwargs)
+    if slope is None:
+        return otherwise(x, *args, **kwargs)
+    y = function(by_entry, *args, **kwargs)
+    first = scaled(y.mean, slope, x)
+    rest = (y.var - first.var).clamp_min(0)
+    return first._replace(cov=first.cov + rest.flatten(1).diag_embed())
+
+
+for _operation, _first in list(FORMS["full"].items()):
+    if (_exact := FORMS["exact"].get(_operation)) in GATES:
+        rule(_operation, form="full_exact")(partial(gated, _exact, _first))
+
+
+@rule(*spelled("add add_ __add__ __radd__ __iadd__"), form="full")
+def add(x: Any, y: Any, *, alpha: float = 1) -> Gaussian:
+    """Cov(x + αy) = Cov x + α² Cov y + α (Cov(x, y) + Cov(y, x)): residual sums have what both come from."""
+    mean = _split(x)[0] + alpha * _split(y)[0]
+    random = [each for each in (x, y) if isinstance(each, Gaussian)]
+    if any(each.mean.shape != mean.shape for each in random):
+        raise NotImplementedError(
+            not_covered(torch.add, "a random operand that is repeated, in full covariance")
+        )
+    if len(random) == 1:
+        same = random[0] is x or alpha == 1
+        return random[0]._replace(mean=mean) if same else scaled(mean, torch.full_like(mean, alpha), y)
+    cov, both = x.cov + alpha**2 * y.cov, cross(x, y)
+    if both is not None:
+        cov = cov + alpha * (both + both.mT)
+    return Gaussian.made(mean, cov, (x, lambda rows: rows), (y, lambda rows: alpha * rows))
+
+
+@rule(*spelled("sub sub_ subtract __sub__ __isub__"), form="full")
+def sub(x: Any, y: Any, *, alpha: float = 1) -> Gaussian:
+    """x − α y."""
+    return add(x, y, alpha=-alpha)
+
+
+rule(*spelled("rsub __rsub__"), form="full")(lambda x, y: sub(y, x))
+
+
+@rule(*spelled("mul mul_ multiply __mul__ __rmul__ __imul__"), form=("full", "full_exact"))
+def mul(x: Any, y: Any, *, form: str) -> Gaussian:
+    """By what is not random; x · x is the square."""
+    if x is y:
+        return FORMS[form][torch.square](x)
+    if isinstance(y, Gaussian):
+        x, y = y, x
+    mean = x.mean * _split(y)[0]
+    if isinstance(y, Gaussian) or mean.shape != x.mean.shape:
+        raise NotImplementedError(not_covered(torch.mul, "two random factors, in full covariance"))
+    return scaled(mean, torch.ones_like(mean) * y, x)
 
 
 def max_pool(with_indices: Any, x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
@@ -127,15 +218,14 @@ def max_pool(with_indices: Any, x: Gaussian, *args: Any, **kwargs: Any) -> Gauss
     channels, places = x.mean.shape[1], x.mean[0, 0].numel()
     start = torch.arange(channels, device=mean.device).view(1, -1, 1) * places
     flat = (index.flatten(2) + start).flatten(1)  # (batch, m) places in an example
-    n, m = x.cov.shape[1], flat.shape[1]
-    rows = x.cov.gather(1, flat[:, :, None].expand(-1, m, n))
-    return Gaussian(mean, rows.gather(2, flat[:, None, :].expand(-1, m, m)))
+    return _behind(
+        x, mean, lambda rows: rows.flatten(2).gather(2, flat[:, None].expand(-1, rows.shape[1], -1))
+    )
 
 
 def averaged(operation: Any, x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
     """A linear map: M Cov Mᵀ."""
-    mean = operation(x.mean, *args, **kwargs)
-    return Gaussian(mean, both_sides(lambda t: operation(t, *args, **kwargs), x))
+    return _behind(x, operation(x.mean, *args, **kwargs), by_row(operation, *args, **kwargs))
 
 
 for _d in (1, 2, 3):
@@ -173,7 +263,7 @@ def softmax(x: Gaussian, dim: int = -1, _stacklevel: int = 3, dtype: Any = None)
         raise NotImplementedError("full covariance has softmax over the classes of outputs (batch, classes)")
     p = x.mean.softmax(-1)
     jacobian = p.diag_embed() - p[:, :, None] * p[:, None, :]
-    return Gaussian(p, jacobian @ x.cov @ jacobian.mT)
+    return _behind(x, p, lambda rows: rows @ jacobian)
 
 
 @rule(*spelled("dropout", "dropout1d", "dropout2d", "dropout3d"), form="full")
@@ -182,7 +272,7 @@ def dropout(x: Gaussian, p: float = 0.5, training: bool = True) -> Gaussian:
     if not training or p == 0:
         return x
     extra = p / (1 - p) * (x.var + x.mean.square())
-    return Gaussian(x.mean, x.cov + extra.flatten(1).diag_embed())
+    return Gaussian.made(x.mean, x.cov + extra.flatten(1).diag_embed(), (x, lambda rows: rows))
 
 
 def _reshaped(operation: Any, x: Gaussian, *args: Any, **kwargs: Any) -> Gaussian:
@@ -190,7 +280,7 @@ def _reshaped(operation: Any, x: Gaussian, *args: Any, **kwargs: Any) -> Gaussia
     mean = operation(x.mean, *args, **kwargs)
     if mean.shape[:1] != x.mean.shape[:1]:
         raise NotImplementedError("full covariance keeps the batch dimension first")
-    return Gaussian(mean, x.cov)
+    return x._replace(mean=mean)
 
 
 for _operation in spelled("flatten", "reshape", "view", "contiguous", "squeeze", "unsqueeze"):
