@@ -30,7 +30,7 @@ well below 1.
 Several seeds: mean ± its error.
 
 --forms reads the same posteriors out by other options of `bf.DensityPropagation`, with columns of their own: outputs,
-diagonal, full covariance, and full covariance to first order.
+diagonal, diagonal with gains (`bf.moments.fit_gains`), full covariance, and full covariance to first order.
 """
 
 import argparse
@@ -62,6 +62,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "cnn": lambda: convolutional(),
     "vit": lambda: make("vit_small_patch4", num_outputs=10, input_shape=SHAPE, dim=32, depth=2, heads=4),
     "residual": lambda: residual(),
+    "unet": lambda: UNet(),
     "resnet20": lambda: make("resnet20", num_outputs=10, input_shape=SHAPE),
 }
 OBJECTIVES = ("bound", "probe", "mc_vi")
@@ -78,6 +79,7 @@ COLUMNS = {  # title: key of the record, digits
 FORMS: dict[str, Record] = {
     "outputs": {"covariance": "outputs"},
     "diagonal": {"covariance": "diagonal"},
+    "gains": {"covariance": "diagonal"},
     "full": {"covariance": "full"},
     "full, first order": {"covariance": "full", "activation": "first_order"},
 }
@@ -107,6 +109,28 @@ def residual() -> nn.Module:
         *(BasicBlock(8, 8, 1, "projection"), BasicBlock(8, 16, 2, "projection")),
         *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10)),
     )
+
+
+class UNet(nn.Module):
+    """Segmentation: 3 classes of 64 pixels, more outputs than the sweep takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.deep, self.fine = (
+            nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU())
+            for i, o in ((1, 8), (8, 16), (16, 8))
+        )
+        self.up, self.head = nn.ConvTranspose2d(16, 8, 2, stride=2), nn.Conv2d(8, 3, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.down(x)
+        deep = self.up(self.deep(F.avg_pool2d(x, 2)))
+        return self.head(self.fine(torch.cat([x, deep], 1)))
+
+
+def target_of(net: str, x: Tensor, y: Tensor) -> Tensor:
+    """The digit; of a U-Net for every pixel whether it is dark, or bright and of an even or an odd digit."""
+    return y if net != "unet" else (x[:, 0] > x.mean()) * (1 + y % 2)[:, None, None]
 
 
 class Run:
@@ -142,7 +166,7 @@ class Run:
         x = self.test[0][:2]
         return bf.bayesify(plain, method, num_data=len(self.data.train), example=x)
 
-    def train(self, model: bf.BayesianModule, seed: int) -> Record:
+    def train(self, model: bf.BayesianModule, net: str, seed: int) -> Record:
         optimizer, loader = model.optimizer(lr=self.a.lr), self.train_loader(seed)
         start, before, steps = time.perf_counter(), log_stds(model), 0
         model.train()
@@ -150,30 +174,30 @@ class Run:
             loader.set_epoch(epoch)
             for x, y in loader:
                 optimizer.zero_grad(set_to_none=True)
-                model.loss(x, y).total.backward()
+                model.loss(x, target_of(net, x, y)).total.backward()
                 optimizer.step()
                 steps += 1
         moved = (log_stds(model) - before).abs().median().item() / (steps * self.a.lr)
         return {"seconds": time.perf_counter() - start, "moved": moved}
 
     @torch.no_grad()
-    def measured(self, model: bf.BayesianModule) -> Record:
+    def measured(self, model: bf.BayesianModule, net: str) -> Record:
         """What the columns show of a model."""
         model.eval()
-        x, y = self.test
-        nets = [model.draw().eval() for _ in range(self.a.networks)]
+        x, y = self.test[0], target_of(net, *self.test)
+        drawn = [model.draw().eval() for _ in range(self.a.networks)]
         predictive = model.predict(x, num_draws=self.a.networks)
         record: Record = {
             "predict": accuracy(predictive.probs, y),
             "nll": -predictive.log_prob(y).mean().item(),
             "width": bf.diagnostics.relative_width(model),
-            **scores(torch.stack([net(x) for net in nets]), y),
+            **scores(torch.stack([one(x) for one in drawn]), y),
         }
         everything = next(iter(self._loader(self.data, "train", len(self.data.train))))[0]
-        own = scores(torch.stack([with_statistics(net, everything)(x) for net in nets]), y)
+        own = scores(torch.stack([with_statistics(one, everything)(x) for one in drawn]), y)
         record |= {f"own {name}": value for name, value in own.items()}
         if isinstance(model.method, bf.DensityPropagation):
-            check = bf.diagnostics.moment_check(model, [self.test], self.a.draws, NUM_EXAMPLES)
+            check = bf.diagnostics.moment_check(model, [(x, y)], self.a.draws, NUM_EXAMPLES)
             record |= {"ratio": check.ratio, "low": check.low, "high": check.high, "probs": check.probs_error}
             record["pass"] = self.cost(model)
         return record
@@ -191,7 +215,9 @@ class Run:
         for form in self.a.forms:
             other = self.in_form(model, net, form)
             try:
-                check = bf.diagnostics.moment_check(other, [self.test], self.a.draws, NUM_EXAMPLES)
+                if form == "gains":
+                    bf.moments.fit_gains(other, self.train_loader(0))
+                check = bf.diagnostics.moment_check(other, [self.test[0]], self.a.draws, NUM_EXAMPLES)
             except NotImplementedError:  # full covariance has few rules
                 continue
             record = {"ratio": check.ratio, "low": check.low, "high": check.high, "probs": check.probs_error}
@@ -223,16 +249,16 @@ def with_statistics(net: nn.Module, x: Tensor) -> nn.Module:
 
 
 def scores(logits: Tensor, y: Tensor) -> Record:
-    """Of drawn networks, (draws, batch, classes)."""
+    """Of drawn networks, (draws, batch, classes, …)."""
     return {
         "one draw": sum(accuracy(each, y) for each in logits) / len(logits),
-        "draws": accuracy(logits.softmax(-1).mean(0), y),
-        "E nll": F.cross_entropy(logits.flatten(0, 1), y.repeat(len(logits))).item(),
+        "draws": accuracy(logits.softmax(2).mean(0), y),
+        "E nll": F.cross_entropy(logits.flatten(0, 1), y.repeat(len(logits), *[1] * (y.dim() - 1))).item(),
     }
 
 
 def accuracy(scores: Tensor, y: Tensor) -> float:
-    return (scores.argmax(-1) == y).double().mean().item()
+    return (scores.argmax(1) == y).double().mean().item()
 
 
 def records(run: Run) -> list[Record]:
@@ -244,9 +270,9 @@ def records(run: Run) -> list[Record]:
             trained = [(objective, weight) for weight in a.kl_weights for objective in a.objectives]
             for objective, weight in [("fresh", None), *trained]:
                 model = run.model(net, objective, weight, seed)
-                training = {} if weight is None else run.train(model, seed)
+                training = {} if weight is None else run.train(model, net, seed)
                 key = {"net": net, "objective": objective, "kl_weight": weight, "seed": seed}
-                record = {**key, "epochs": a.epochs, **training, **run.measured(model)}
+                record = {**key, "epochs": a.epochs, **training, **run.measured(model, net)}
                 if a.forms and isinstance(model.method, bf.DensityPropagation):
                     record["forms"] = run.forms(model, net)
                 print(json.dumps(record), flush=True)

@@ -46,6 +46,18 @@ def inputs_for(model: Any, batch: Any) -> Any:
     return to_device(inputs_of(batch), first.device, first.dtype)
 
 
+def first_examples(value: Any, most: int) -> tuple[Any, int]:
+    """`value` with at most so many examples in all of its tensors, and how many there are.
+
+    Where their first dimensions differ, examples need not stand first, and all is left whole.
+    """
+    sizes = [len(t) for t in pytree.tree_leaves(value) if isinstance(t, Tensor) and t.dim()]
+    if len(set(sizes)) > 1:
+        return value, max(sizes)
+    cut = pytree.tree_map(lambda t: t[:most] if isinstance(t, Tensor) and t.dim() else t, value)
+    return cut, min(sizes[0], most) if sizes else 1
+
+
 def beside(module: nn.Module, value: Any) -> Any:
     """Every tensor of `value` on the device of `module`'s parameters."""
     first = next(module.parameters(), None)

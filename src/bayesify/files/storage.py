@@ -81,7 +81,8 @@ def load(
         without_guards(net)
         raise
     model.load_state_dict(tensors)
-    model.calibration = header.get("calibration")  # files of 0.1 have none
+    model.calibration = header.get("calibration")  # files of 0.1 have none, nor the next
+    model.posterior.take_plain_data(header.get("posterior"))
     return model if map_location is None else model.to(map_location)
 
 
@@ -95,6 +96,7 @@ def header_of(model: BayesianModule) -> dict[str, Any]:
         "random": [w.name for w in model.selection.random],
         "custom_output": model.output is not None,
         "calibration": model.calibration,
+        "posterior": model.posterior.plain_data(),
     }
 
 

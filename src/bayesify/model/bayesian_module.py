@@ -3,7 +3,7 @@
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -15,6 +15,7 @@ from bayesify.checks import check_whole
 from bayesify.execution import compiling
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
+from bayesify.model.gains import fit_gains
 from bayesify.model.summary import Row, Summary
 from bayesify.moments import Moments, StandIn, of_moments
 from bayesify.moments.sweep import finished
@@ -163,6 +164,12 @@ class BayesianModule(nn.Module):
         """Keep the present weights as a draw of the chain (`bf.ThermostatMCMC`), in a loop of one's own."""
         with self._locked():
             self.posterior.collect()
+
+    def fit_gains(
+        self, loader: Iterable[Any] | None, num_draws: int, num_examples: int, seed: int
+    ) -> dict[str, float] | None:
+        """See `bf.moments.fit_gains`."""
+        return fit_gains(self, loader, num_draws, num_examples, seed)
 
     def optimizer(self, lr: float | None = None, **options: Any) -> torch.optim.Optimizer:
         """The method's own optimiser over all parameters; any other torch optimiser works too.

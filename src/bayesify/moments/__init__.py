@@ -1,6 +1,7 @@
 """Mean and variance of every activation in one pass, through unmodified networks."""
 
 from bayesify.moments.carrier import Carrier, carried, unwrap
+from bayesify.moments.gains import Gains, fit_gains
 from bayesify.moments.registry import FORMS, RULES, rule
 from bayesify.moments.values import Gaussian, Moments, certain
 
@@ -14,12 +15,14 @@ __all__ = [
     "RULES",
     "Carrier",
     "CarrierMode",
+    "Gains",
     "Gaussian",
     "Moments",
     "Sources",
     "StandIn",
     "carried",
     "certain",
+    "fit_gains",
     "holds",
     "of_moments",
     "replace",

@@ -11,6 +11,7 @@ from torch import Tensor
 from bayesify import torch_internals as internals
 from bayesify.execution import compiling
 from bayesify.moments.foreign_functions import with_graph
+from bayesify.moments.gains import Running
 from bayesify.moments.missing import no_place, no_rule, not_covered
 from bayesify.moments.registry import (
     AUGMENTED,
@@ -37,7 +38,7 @@ class Carrier(StandIn):
     ) -> None:
         self.storage = Storage(narrowed(moments, forms))
         self.forms = forms
-        self.tape = tape  # where noise that enters is noted (tape.py), or None
+        self.tape = tape  # where noise that enters is noted (tape.py), or gains (gains.py), or None
         self.is_weight = is_weight  # or made of weights alone
         self.twin: Any = None  # where gradients are wanted too: a carrier of the same, with the tape's graph
         if tape is not None and not compiling():
@@ -88,7 +89,8 @@ class Carrier(StandIn):
         if function in COMPOSITE:
             return function(*args, **kwargs)
         args, kwargs = in_order(func, args, kwargs)
-        tape, of_weights = carrier.tape, False
+        gains = carrier.tape if isinstance(carrier.tape, Running) else None
+        tape, of_weights = (carrier.tape if gains is None else None), False
         if tape is not None and (result := tape.instead(func, args, kwargs)) is not None:
             return result
         args, kwargs, writes = _without_inplace(func, args, kwargs)
@@ -104,6 +106,8 @@ class Carrier(StandIn):
         with internals.DisableTorchFunction(), with_graph(carrier.moments.mean):
             if tape is None or tape.beside:
                 result = function(*replace(args, Carrier, unpack), **replace(kwargs, Carrier, unpack))
+            if gains is not None:
+                result = gains.corrected(func, args, result)
         if tape is not None:
             with internals.DisableTorchFunction(), torch.enable_grad():
                 if tape.beside:
@@ -201,7 +205,7 @@ def unwrap(value: Any) -> Any:
 
 def _left(carrier: Carrier) -> Moments:
     held, tape = carrier.unpacked(), carrier.tape
-    if tape is None:
+    if tape is None or isinstance(tape, Running):
         return Moments(held.mean, held.var, cov=held.cov)
     if carrier.is_weight:  # rows of a table as they are
         through = tape.entered(held).mean

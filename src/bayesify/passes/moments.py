@@ -13,6 +13,7 @@ from bayesify.execution import compiling
 from bayesify.families import Family
 from bayesify.moments import Carrier, CarrierMode, Moments, carried, unwrap
 from bayesify.moments.foreign_functions import scripts_inlined
+from bayesify.moments.gains import Running
 from bayesify.moments.rules.covariance import independent
 from bayesify.moments.tape import Tape
 from bayesify.torch_internals import pytree
@@ -22,18 +23,22 @@ FIRST_ORDER = ("",)  # forms of the rules: first order everywhere
 
 
 def carriers(
-    distributions: Mapping[str, Family], forms: tuple[str, ...] = FIRST_ORDER, tape: Tape | None = None
+    distributions: Mapping[str, Family],
+    forms: tuple[str, ...] = FIRST_ORDER,
+    tape: Tape | Running | None = None,
 ) -> dict[str, Carrier]:
     """A carrier of the moments of every distribution, by name."""
     moments = {name: Moments(q.mean, q.variance) for name, q in distributions.items()}
     return {name: _carried(each, forms, tape, is_weight=True) for name, each in moments.items()}
 
 
-def _carried(moments: Moments, forms: tuple[str, ...], tape: Tape | None, is_weight: bool = False) -> Carrier:
+def _carried(
+    moments: Moments, forms: tuple[str, ...], tape: Tape | Running | None, is_weight: bool = False
+) -> Carrier:
     """A carrier; for residual sums with their cross term one whose mean can be differentiated by."""
     if "cross" in forms and not moments.mean.requires_grad:
         moments = Moments(moments.mean.detach().requires_grad_(), moments.var)
-    if tape is not None and not is_weight and not tape.beside:
+    if isinstance(tape, Tape) and not is_weight and not tape.beside:
         moments = tape.entered(Moments(moments.mean, moments.var.detach()))
     return carried(moments, forms, tape, is_weight)
 
@@ -45,7 +50,7 @@ def call_with_moments(
     call: Call,
     guard: CheckpointGuard | None = None,
     forms: tuple[str, ...] = FIRST_ORDER,
-    tape: Tape | None = None,
+    tape: Tape | Running | None = None,
 ) -> Any:
     """The call with moments; a `Moments` in an argument carries variance of its own (sensor noise)."""
 

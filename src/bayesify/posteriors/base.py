@@ -27,7 +27,7 @@ class Posterior(nn.Module, ABC):
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `member`, `fold`,
     `install`, `begin`, `collect`, `check_finite`, `diverged`, `caution`, `extra_tensors`, `idle_entries`,
-    `make_room`, `describe`, `notes`.
+    `make_room`, `plain_data`, `take_plain_data`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -126,6 +126,13 @@ class Posterior(nn.Module, ABC):
 
     def make_room(self, tensors: Mapping[str, Tensor]) -> None:
         """Prepare for a stored state whose shapes depend on what happened (the number of draws)."""
+
+    def plain_data(self) -> Any:
+        """What a self-contained file holds beside tensors, as JSON does; None for nothing."""
+        return None
+
+    def take_plain_data(self, data: Any) -> None:
+        """Take back what `plain_data` gave."""
 
     @abstractmethod
     def describe(self, name: str) -> str:

@@ -13,7 +13,8 @@ from bayesify.divergences.multi_tensor import by_value
 from bayesify.execution import compiling, exporting
 from bayesify.families import Family, RandomTensor
 from bayesify.families.location_scale import LOG_STD_OF_NOTHING
-from bayesify.moments import Moments, replace
+from bayesify.moments import Gains, Moments, replace
+from bayesify.moments.gains import Running
 from bayesify.moments.tape import Tape
 from bayesify.moments.values import mean_of
 from bayesify.passes.last_layer import last_layer, last_output, refusal
@@ -69,6 +70,7 @@ class Factorized(Posterior):
         self.num_likelihood_draws = num_likelihood_draws
         self.forms = forms
         self.swept, self.probed = swept, probed
+        self.gains: Gains | None = None  # of the variances of one pass, in eval mode
         self.layouts: dict[Any, Any] = {}  # where activations have their examples, for the sweep
         self.slots = selection.slots
         self.q = nn.Module()
@@ -129,13 +131,24 @@ class Factorized(Posterior):
                 del kl_terms[collected:]  # of this member only
             return self.run(net, call, member, kl_terms)
 
-    def _tape(self, net: nn.Module, call: Call) -> Tape | None:
-        """For the sweep: of a loss where the data term asks for it, else of a network in eval mode."""
-        wanted = self.probed if call.for_loss else self.swept and not net.training
+    def _tape(self, net: nn.Module, call: Call) -> Tape | Running | None:
+        """For the sweep: of a loss where the data term asks for it, else of a network in eval mode; or its gains."""
+        if self.gains is not None and net.training and call.for_loss and torch.is_grad_enabled():
+            self._drop_gains()
+        wanted = self.probed if call.for_loss else self.swept and not net.training and self.gains is None
         if not wanted or exporting():  # a program for a batch of every size has no derivatives
-            return None
+            return None if self.gains is None or net.training else self.gains.running()
         half = "half" in self.forms or ("half_on_gpu" in self.forms and next(net.parameters()).is_cuda)
         return Tape(batch_of(call), self.layouts, torch.is_grad_enabled(), half)
+
+    def _drop_gains(self) -> None:
+        self.gains = None
+        if not compiling():
+            warnings.warn(
+                "training goes on: the gains that were fitted to the posterior before are dropped; afterwards call "
+                "bf.moments.fit_gains(model, loader) again",
+                stacklevel=2,
+            )
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         return {name: q.rsample(n, generator) for name, q in self.distributions(list(self.slots)).items()}
@@ -155,6 +168,12 @@ class Factorized(Posterior):
         found = [(log_std, log_std == LOG_STD_OF_NOTHING) for log_std in leaves if log_std is not None]
         return [Idle(log_std, gone, LOG_STD_OF_NOTHING) for log_std, gone in found]
 
+    def plain_data(self) -> Any:
+        return None if self.gains is None else self.gains.plain()
+
+    def take_plain_data(self, data: Any) -> None:
+        self.gains = None if data is None else Gains.from_plain(data)
+
     def describe(self, name: str) -> str:
         if self.sampling in ("local", "flipout") and name not in self.local - self.repeated:
             return f"{self.family.name} (draw)"
@@ -168,6 +187,8 @@ class Factorized(Posterior):
             notes.append(said[self.sampling] + ", ".join(sorted(self.repeated)))
         if self.unused:
             notes.append(f"not used by the network in its first call: {', '.join(self.unused)}")
+        if self.gains is not None:
+            notes.append(str(self.gains))
         return notes
 
     def distributions(self, names: list[str]) -> dict[str, Family]:

@@ -131,6 +131,13 @@ class Members(Posterior):
             own = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
             self._of(i).make_room(own)
 
+    def plain_data(self) -> Any:
+        return [self._of(i).plain_data() for i in range(len(self.posteriors))]
+
+    def take_plain_data(self, data: Any) -> None:
+        for i, each in enumerate(data or []):
+            self._of(i).take_plain_data(each)
+
     def describe(self, name: str) -> str:
         return f"{1 + len(self.copies)} members, {self._of(0).describe(name)}"
 

@@ -156,6 +156,26 @@ def test_the_verdict_names_what_to_do() -> None:
     assert "rmse 2 beside 1" in said(found(accuracy=None, draw_accuracy=None, rmse=1.0, draw_rmse=2.0))
 
 
+def test_every_form_has_a_remedy_of_its_own() -> None:
+    off = found(ratio=0.5)
+
+    def remedy(model: bf.BayesianModule, is_swept: bool) -> str:
+        return verdict(off, model.posterior, is_swept)[0]
+
+    diagonal = dense(bf.DensityPropagation(covariance="diagonal"))
+    said_of_diagonal = remedy(diagonal, False)
+    assert "covariance='outputs'" in said_of_diagonal and "bf.moments.fit_gains" in said_of_diagonal
+    bf.moments.fit_gains(diagonal, torch.ones(2, 4), num_draws=2)
+    assert "Its gains do not fit these inputs" in remedy(diagonal, False)
+    unswept = remedy(dense(), False)
+    assert "was not taken" in unswept and "bf.moments.fit_gains" in unswept and "model.draw()" in unswept
+    for wide in (
+        remedy(dense(), True),
+        remedy(dense(bf.DensityPropagation(covariance="full")), True),
+    ):
+        assert "too wide for linear propagation" in wide and "fit_gains" not in wide
+
+
 def test_it_prints_as_a_table() -> None:
     lines = str(moment_check(pooled(), [images()], num_draws=20)).splitlines()
     assert lines[0] == "one pass against 20 draws of the weights, 24 examples"

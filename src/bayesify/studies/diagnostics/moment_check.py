@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bayesify.batches import inputs_for, target_of, to_device
+from bayesify.batches import first_examples, inputs_for, target_of, to_device
 from bayesify.checks import check_whole
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.shapes import match_real
@@ -229,7 +229,4 @@ def _first(model: Any, batch: Any, most: int) -> tuple[Any, Tensor | None]:
         target = to_device(target_of(batch), next(model.parameters()).device)
     except ValueError:  # inputs alone
         target = None
-    tensors = [t for t in pytree.tree_leaves((x, target)) if isinstance(t, Tensor) and t.dim()]
-    if len({len(t) for t in tensors}) > 1:  # examples need not stand first: the batch is taken whole
-        return x, target
-    return pytree.tree_map(lambda t: t[:most] if isinstance(t, Tensor) and t.dim() else t, (x, target))
+    return first_examples((x, target), most)[0]

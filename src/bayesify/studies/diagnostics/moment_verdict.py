@@ -15,6 +15,8 @@ BY_DRAWS = (
     "bf.MonteCarloVI, and predict with as many as it takes"
 )
 
+GAINS = "bf.moments.fit_gains(model, train_loader)"
+
 
 @dataclass(frozen=True)
 class MomentCheck:
@@ -97,15 +99,22 @@ def _variance(check: MomentCheck, posterior: Factorized, is_swept: bool) -> list
 
 def _remedy(check: MomentCheck, posterior: Factorized, is_swept: bool) -> str:
     """What to do about variances that are wrong."""
-    if not posterior.swept:
+    wide = "full" in posterior.forms or is_swept
+    if not wide and posterior.gains is not None:
         return (
-            "Use bf.DensityPropagation(covariance='outputs'), its default, with residual='sum': the entries of an "
-            "activation share the noise of the weights, which this form leaves out"
+            f"Its gains do not fit these inputs, or weights that have changed since: call {GAINS} again with inputs "
+            f"like these; or {BY_DRAWS}"
         )
-    if not is_swept:
+    if not wide and not posterior.swept:
+        return (
+            f"Use bf.DensityPropagation(covariance='outputs'), its default, with residual='sum': the entries of an "
+            f"activation share the noise of the weights, which this form leaves out. Where that is too dear, or "
+            f"outputs are too many for it, {GAINS} makes up for it on average"
+        )
+    if not wide:
         return (
             f"The covariance of the outputs was not taken (too many outputs of an example, or an operation that a "
-            f"warning named): {BY_DRAWS}"
+            f"warning named): {GAINS} makes up for it on average; for single outputs {BY_DRAWS}"
         )
     return (
         f"The weights are too wide for linear propagation (median σ / rms(w) {check.width:.2g}): {BY_DRAWS}; or "
