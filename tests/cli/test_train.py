@@ -186,7 +186,7 @@ def test_a_network_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     succeed(*own, "--net", "cli_my_nets:small", "--set", "net.width=3", "--folder", "own")
     assert read(tmp_path / "own")["net"] == {"name": "cli_my_nets:small", "width": 3}
     monkeypatch.chdir("/")
-    succeed("evaluate", tmp_path / "own")
+    succeed("evaluate", tmp_path / "own", "--trust")
     message = fail(*own, "--net", "cli_my_nets:broken", "--folder", tmp_path / "b")
     assert "net='cli_my_nets:broken' does not fit data='digits' (inputs 1×8×8)" in message
     assert "it must return a torch.nn.Module" in fail(*own, "--net", "cli_my_nets:number")

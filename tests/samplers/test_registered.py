@@ -240,7 +240,7 @@ def test_the_command_line_in_a_process_of_its_own(tmp_path: Path) -> None:
     """There a network of one's own, --net module:factory, brings the sampler along."""
     (tmp_path / "mine.py").write_text(MODULE)
     run = ("--method", "atmc", "--net", "mine:net", "--data", "diabetes", "--set", "method.sampler=mine")
-    for arguments in (("train", *run, "--folder", "run", "--epochs", 1), ("evaluate", "run")):
+    for arguments in (("train", *run, "--folder", "run", "--epochs", 1), ("evaluate", "run", "--trust")):
         _, errors = (process := start(*arguments, cwd=tmp_path)).communicate(timeout=200)
         assert process.returncode == 0, errors
     assert read(tmp_path / "run")["method"]["sampler"] == "mine"

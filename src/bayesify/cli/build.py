@@ -127,9 +127,9 @@ def full_net(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_net(table: Mapping[str, Any], outputs: int, input_shape: tuple[int, ...]) -> nn.Module:
-    """The network of a table; your own are found from the current folder."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    """The network of a table that may be trusted (`check_trust`); your own are found from the current folder."""
+    if nets.is_outside(table["name"]) and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last: a file there must not stand in for an installed package
     options = {key: value for key, value in table.items() if key != "name"}
     try:
         return nets.make(table["name"], num_outputs=outputs, input_shape=input_shape, **options)

@@ -12,10 +12,10 @@ from bayesify.cli.training import Prepared, go_on, prepare
 from bayesify.engine.sampling_check import acting
 
 
-def show(tables: Tables, folder: Path, resume: bool) -> None:
+def show(tables: Tables, folder: Path, resume: bool, trust: bool = False) -> None:
     """Prepare the run as `train` would, and print it."""
     going_on = resume and (folder / CONFIG).exists()
-    prepared = prepare(go_on(folder, tables) if going_on else Settings.of(tables))
+    prepared = prepare(go_on(folder, tables, trust) if going_on else Settings.of(tables))
     s, o = prepared.settings, prepared.settings.train
     counts, ds = prepared.model.summary(), prepared.data
     steps = -(-len(prepared.train) // o.accumulate)

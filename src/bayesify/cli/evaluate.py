@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayesify.cli.flags import Best, Device, NumDraws, RunFolder
+from bayesify.cli.flags import Best, Device, Net, NumDraws, RunFolder, Trust
 
 if TYPE_CHECKING:
     from bayesify.cli.run import Run
@@ -48,6 +48,8 @@ def evaluate(
     ] = None,
     device: Device = "auto",
     best: Best = False,
+    net: Net = None,
+    trust: Trust = False,
     predictions: Annotated[
         Path | None, typer.Option(help="Write every prediction to this file, .npz or .csv.")
     ] = None,
@@ -71,7 +73,7 @@ def evaluate(
     from bayesify.files.predictions import write_predictions
     from bayesify.predict.prediction import shares
 
-    trained, weights = Run.at(run), "best" if best else "last"
+    trained, weights = Run.at(run, net, trust), "best" if best else "last"
     options = from_assignments(set_ or [])
     if set(options) - {"data"}:
         raise ValueError(f"--set {next(iter(set(options) - {'data'}))}.…: only data options can be set here")

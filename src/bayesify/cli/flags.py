@@ -20,6 +20,20 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")]
 Best = Annotated[
     bool, typer.Option("--best/--last", help="The model of the best validation, or of the last epoch.")
 ]
+Net = Annotated[
+    str | None,
+    typer.Option(
+        metavar="package.module:factory",
+        help="The factory of a network of your own, found from the current folder, with the options that the run had.",
+        show_default="networks of bayesify alone",
+    ),
+]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Import and call the network of somebody's own that the files name; says which."
+    ),
+]
 
 
 def with_flags(table: type[OptionTable]) -> Callable[[F], F]:

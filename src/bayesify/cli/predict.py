@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bayesify.cli.flags import Best, Device, NumDraws, RunFolder
+from bayesify.cli.flags import Best, Device, Net, NumDraws, RunFolder, Trust
 
 if TYPE_CHECKING:
     import bayesify as bf
@@ -26,6 +26,8 @@ def predict(
     batch_size: Annotated[int, typer.Option(min=1, help="Examples at a time.")] = 128,
     device: Device = "auto",
     best: Best = False,
+    net: Net = None,
+    trust: Trust = False,
     json: Annotated[Path | None, typer.Option(help="Write everything, with probabilities, here.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the printed columns here.")] = None,
 ) -> None:
@@ -47,7 +49,7 @@ def predict(
     from bayesify.cli.terminal import counted, note, output, rows_table
     from bayesify.cli.units import OriginalUnits
 
-    trained, torch_device = Run.at(run), choose_device(device)
+    trained, torch_device = Run.at(run, net, trust), choose_device(device)
     model = OriginalUnits(trained.model("best" if best else "last", torch_device), trained.normalisation)
     rows: list[dict[str, Any]] = []
     scale = trained.task.get("scale")  # runs of older versions have none

@@ -12,9 +12,10 @@ import torch
 
 import bayesify
 from bayesify.cli.input_scale import scale_of
-from bayesify.cli.settings import TABLES, Tables
+from bayesify.cli.settings import TABLES, Tables, check_tables
 from bayesify.data import DataSet, Normalisation
 from bayesify.engine.checkpoint import find_checkpoints
+from bayesify.nets import is_outside
 
 FORMAT = 1
 CONFIG, SUMMARY = "config.json", "summary.json"
@@ -41,8 +42,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict) or "bayesify_run" not in content:
         raise ValueError(f"{path} was not written by `bayesify train`")
-    if content["bayesify_run"] > FORMAT:
+    if content["bayesify_run"] not in range(FORMAT + 1):
         raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify")
+    check_tables(content, path)
     return content
 
 
@@ -54,7 +56,7 @@ def config_of(tables: Tables, ds: DataSet, outputs: int, device: torch.device) -
         "task": task_of(ds, outputs),
         "versions": versions(),
         "device": device_name(device),
-        "modules_from": os.getcwd() if ":" in tables["net"]["name"] else None,
+        "modules_from": os.getcwd() if is_outside(tables["net"]["name"]) else None,
     }
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bayesify.cli.flags import Net, Trust
+
 if TYPE_CHECKING:
     from bayesify.studies.suites import Evaluation
 
@@ -20,6 +22,8 @@ def report(
     csv: Annotated[Path | None, typer.Option(help="Write the main table as CSV here.")] = None,
     latex: Annotated[Path | None, typer.Option(help="Write the main table as LaTeX (booktabs) here.")] = None,
     device: Annotated[str, typer.Option(help="For runs to be evaluated: auto, cpu, cuda, mps.")] = "auto",
+    net: Net = None,
+    trust: Trust = False,
 ) -> None:
     """Compare runs: a table, and one page with everything that `bayesify evaluate --suite` found.
 
@@ -33,7 +37,7 @@ def report(
     from bayesify.cli.terminal import output
     from bayesify.report import Report
 
-    found = [evaluation_of(run, device) for run in runs]
+    found = [evaluation_of(run, device, net, trust) for run in runs]
     names = {tuple(e.facts.get("class_names") or ()) for e in found}
     classes = next(iter(names)) if len(names) == 1 else ()
     data = sorted({str(e.facts.get("data")) for e in found})
@@ -49,7 +53,7 @@ def report(
     output().print(f"The whole report: {page.resolve().as_uri()}", soft_wrap=True)
 
 
-def evaluation_of(folder: Path, device: str) -> "Evaluation":
+def evaluation_of(folder: Path, device: str, net: str | None = None, trust: bool = False) -> "Evaluation":
     """What is stored about a run, with its facts; evaluated first where nothing is stored."""
     from bayesify.cli.evaluate import run_suites_of
     from bayesify.cli.recording import recorded
@@ -57,12 +61,13 @@ def evaluation_of(folder: Path, device: str) -> "Evaluation":
     from bayesify.cli.terminal import note
     from bayesify.studies.suites import read_evaluation
 
-    run = Run.at(folder)
+    run = Run.at(folder, net, trust)
     stored = read_evaluation(folder)
     if stored is None or "calibration" not in stored.outcomes:
         note(f"{folder} was not evaluated yet: suite calibration")
-        before = {} if stored is None else stored.facts  # weights, num_draws, num_bins: as its other suites
-        run_suites_of(run, ["calibration"], device=device, **before)
+        known = {} if stored is None else stored.facts
+        as_before = {key: known[key] for key in ("weights", "num_draws", "num_bins") if key in known}
+        run_suites_of(run, ["calibration"], device=device, **as_before)
         stored = read_evaluation(folder)
         assert stored is not None
     config, summary = run.config, run.summary() or {}

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,11 @@ import torch
 
 import bayesify as bf
 from bayesify.cli.build import build_net, full_data, load_data, with_validation
-from bayesify.cli.record import SUMMARY, normalisation_of, read_config
+from bayesify.cli.record import CONFIG, SUMMARY, normalisation_of, read_config
+from bayesify.cli.trust import check_trust
 from bayesify.data import DataSet, Loader, Normalisation, Split
 from bayesify.names import lookup
+from bayesify.nets import is_outside
 
 METRICS = "metrics.csv"
 WEIGHTS = {"last": "model.safetensors", "best": "best.safetensors"}
@@ -21,15 +22,17 @@ WEIGHTS = {"last": "model.safetensors", "best": "best.safetensors"}
 
 @dataclass(frozen=True)
 class Run:
-    """One folder that `bayesify train` wrote."""
+    """One folder that `bayesify train` wrote. Opening it runs nothing that its files name."""
 
     folder: Path
     config: dict[str, Any]
+    net: str | None = None  # --net: the factory of a network of one's own
+    trust: bool = False  # --trust: the factory that the folder names
 
     @classmethod
-    def at(cls, folder: Path) -> "Run":
+    def at(cls, folder: Path, net: str | None = None, trust: bool = False) -> "Run":
         """The run in `folder`; a ValueError says what is wrong with any other."""
-        return cls(folder, read_config(folder))
+        return cls(folder, read_config(folder), net, trust)
 
     @property
     def task(self) -> dict[str, Any]:
@@ -47,11 +50,18 @@ class Run:
         if not path.exists():
             other = "it had no validation part" if weights == "best" else "finish it with train --resume"
             raise ValueError(f"{path} is not there: the run is not finished, or {other}")
-        modules = self.config.get("modules_from")
-        if modules and modules not in sys.path:
-            sys.path.append(modules)
-        net = build_net(self.config["net"], self.task["num_outputs"], tuple(self.task["input_shape"]))
+        net = build_net(self._net(), self.task["num_outputs"], tuple(self.task["input_shape"]))
         return bf.load(path, net, map_location=device)
+
+    def _net(self) -> dict[str, Any]:
+        """The table of the network, with the factory that the command line names."""
+        table, file = self.config["net"], self.folder / CONFIG
+        check_trust(table, file, self.net, self.trust, self.config.get("modules_from"))
+        if self.net is None or self.net == table["name"]:
+            return table
+        if not is_outside(table["name"]):
+            raise ValueError(f"--net {self.net}: {file} is of the network {table['name']!r}; leave --net out")
+        return {**table, "name": self.net}
 
     def data(self, name: str | None = None, root: str | None = None, **options: Any) -> DataSet:
         """The data the run was trained on, or another set of the same shape, with a validation part."""

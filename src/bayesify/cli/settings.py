@@ -58,12 +58,21 @@ def from_file(path: Path) -> Tables:
     if not isinstance(content, dict):
         raise ValueError(f"--config {path} must hold the tables {', '.join(TABLES)}")
     if "bayesify_run" in content:
+        check_tables(content, path)
         return {key: content[key] for key in TABLES}
     for key, value in content.items():
         check_choice(TABLES, key, f"--config {path}: table")
         if not isinstance(value, dict):
             raise ValueError(f"--config {path}: {key} must be a table, [{key}] with name = value lines")
     return content
+
+
+def check_tables(config: Mapping[str, Any], path: Path) -> None:
+    """Raise where the config.json of a run lacks a table, or the name of what one describes."""
+    for key in (*TABLES, "task", "versions"):
+        table = config.get(key)
+        if not isinstance(table, dict) or (key in TABLES[1:] and not isinstance(table.get("name"), str)):
+            raise ValueError(f"{path} is damaged: its table {key!r} is missing, or is not what a run writes")
 
 
 def from_assignments(assignments: Iterable[str]) -> Tables:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bayesify.cli.flags import completing, with_flags
+from bayesify.cli.flags import Trust, completing, with_flags
 from bayesify.cli.options import TrainTable
 from bayesify.cli.settings import TABLES, Settings, Tables, from_assignments, from_file, merged
 from bayesify.cli.show import registry
@@ -74,6 +74,7 @@ def train(
             "config.json; only --epochs may be raised, and --data-root may have moved.",
         ),
     ] = False,
+    trust: Trust = False,
     dry_run: Annotated[bool, files("--dry-run", help="Only say what would run; write nothing.")] = False,
     **options: Any,
 ) -> None:
@@ -87,12 +88,16 @@ def train(
     sources = {name: getattr(context.get_parameter_source(name), "name", "") for name in context.params}
     given = {name: value for name, value in context.params.items() if sources[name] == "COMMANDLINE"}
     file = {} if config is None else from_file(config)
-    tables = merged(file, from_flags(given), from_assignments(set_ or []))
+    here = merged(from_flags(given), from_assignments(set_ or []))
     from bayesify.cli import dry_run as dry
     from bayesify.cli.training import train as run
+    from bayesify.cli.trust import check_trust
 
+    if config is not None:
+        check_trust(file.get("net", {}), config, here.get("net", {}).get("name"), trust)
+    tables = merged(file, here)
     where = default_folder(tables, resume) if folder is None else folder
-    (dry.show if dry_run else run)(tables, where, resume)
+    (dry.show if dry_run else run)(tables, where, resume, trust)
 
 
 def from_flags(given: dict[str, Any]) -> Tables:

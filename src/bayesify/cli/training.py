@@ -18,6 +18,7 @@ from bayesify.cli.recording import recording
 from bayesify.cli.run import Run
 from bayesify.cli.settings import TABLES, Settings, Tables, contradictions, merged
 from bayesify.cli.terminal import counted, metrics_table, note, output
+from bayesify.cli.trust import check_trust
 from bayesify.cli.units import evaluate
 from bayesify.data import DataSet, Loader
 from bayesify.engine import fit_members
@@ -98,10 +99,12 @@ def _try(model: bf.BayesianModule, x: torch.Tensor, y: torch.Tensor) -> bf.Bayes
     return model.train()
 
 
-def go_on(folder: Path, given: Tables) -> Settings:
+def go_on(folder: Path, given: Tables, trust: bool = False) -> Settings:
     """The settings of the run in `folder`; only `epochs` may grow, the data may have moved, and what to do about a
     sampler that does not sample may be another."""
     config = read_config(folder)
+    named = given.get("net", {}).get("name")
+    check_trust(config["net"], folder / CONFIG, named, trust, config.get("modules_from"))
     # an option newer than the run: its default
     stored = Settings.of({key: config[key] for key in TABLES}).tables()
     given = {key: dict(value) for key, value in given.items()}
@@ -135,7 +138,7 @@ def is_first_process() -> bool:
     return next((int(os.environ[v]) for v in variables if v in os.environ), 0) == 0
 
 
-def train(tables: Tables, folder: Path, resume: bool) -> None:
+def train(tables: Tables, folder: Path, resume: bool, trust: bool = False) -> None:
     """Run the command."""
     resume = resume and (folder / CONFIG).exists()
     first = is_first_process()
@@ -143,7 +146,7 @@ def train(tables: Tables, folder: Path, resume: bool) -> None:
         raise FileExistsError(
             f"{folder} holds a run already: go on with --resume, or choose another --folder"
         )
-    prepared = prepare(go_on(folder, tables) if resume else Settings.of(tables))
+    prepared = prepare(go_on(folder, tables, trust) if resume else Settings.of(tables))
     if first:
         with RunFolder(folder, True, True):  # one owner at a time, also while config.json is written
             if not resume and holds_a_run(folder):
@@ -193,7 +196,7 @@ def _fit(prepared: Prepared, folder: Path, resume: bool) -> bf.History:
 
 def _finish(prepared: Prepared, folder: Path, history: bf.History) -> None:
     """Test the model that was written, and write the summary."""
-    run, o = Run.at(folder), prepared.settings.train
+    run, o = Run.at(folder, prepared.settings.net["name"]), prepared.settings.train
     loader = run.loader(prepared.data.test, None, prepared.device)
     model = run.model("last", prepared.device)
     caution = model.posterior.caution()

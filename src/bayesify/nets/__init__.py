@@ -129,12 +129,17 @@ def make(name: str, *, num_outputs: int, input_shape: Sequence[int], **options: 
         )
     if name.startswith("transformers:"):
         return from_transformers(name.removeprefix("transformers:"), num_outputs, shape, options)
-    if ":" in name:
+    if is_outside(name):
         return from_path(name, num_outputs, shape, options)
     net = lookup(NETS, name, "net")
     for option in options:
         lookup(net.options, option, f"net={name!r}: option")
     return net.build(num_outputs=num_outputs, input_shape=shape, **options)
+
+
+def is_outside(name: str) -> bool:
+    """Is the network code from outside of this package, which making it imports and calls?"""
+    return ":" in name
 
 
 def is_count(value: object) -> bool:
@@ -146,6 +151,7 @@ __all__ = [
     "Net",
     "alexnet",
     "densenet",
+    "is_outside",
     "lenet",
     "lenet_small",
     "make",

@@ -8,7 +8,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bayesify.names import lookup
+from bayesify.names import check_choice, lookup
+
+ATTENTION = ("eager", "sdpa")
 
 
 def from_path(
@@ -100,6 +102,8 @@ def from_transformers(
     fields = transformers.AutoConfig.for_model(model_type).to_dict()
     for option in options:
         lookup({**fields, "attn_implementation": None}, option, f"{argument}: option")
+    # other names are those of repositories, whose code would be fetched and run
+    check_choice(ATTENTION, options.get("attn_implementation", "eager"), f"{argument}: attn_implementation")
     settings = merge(image_settings(fields, input_shape, argument), {**options, "num_labels": num_outputs})
     # without a list of architectures, the Auto class fails on a model type that has several classifiers
     config = transformers.AutoConfig.for_model(model_type, architectures=[], **settings)
