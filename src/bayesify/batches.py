@@ -59,9 +59,9 @@ def first_examples(value: Any, most: int) -> tuple[Any, int]:
 
 
 def beside(module: nn.Module, value: Any) -> Any:
-    """Every tensor of `value` on the device of `module`'s parameters."""
+    """Every tensor of `value` on the device of `module`'s parameters, float32 in their precision."""
     first = next(module.parameters(), None)
-    return value if first is None else to_device(value, first.device)
+    return value if first is None else to_device(value, first.device, first.dtype)
 
 
 def device_of(value: Any) -> torch.device | None:

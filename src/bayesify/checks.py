@@ -1,8 +1,197 @@
-"""Checks of what a user hands in; each error names the argument, the value and the remedy."""
+"""Checks of what a user hands in; each error names the argument, the value and the remedy.
 
-import math
+A number says its range in its annotation, `std: Positive = 1.0`. `check_fields` holds the fields of a dataclass to
+theirs, `checked` the arguments of a function, and the command line reads the same declarations.
+"""
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import lru_cache, wraps
 from numbers import Integral, Real
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from torch import Generator, Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+LARGEST = 3.4e38  # number that float32 holds
+_NOUNS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Generator: "a torch.Generator (torch.Generator().manual_seed(0))",
+}
+
+
+class NonFiniteError(RuntimeError):
+    """A run met a loss, gradient, weight or momentum that is NaN or infinite; the last checkpoint is good."""
+
+
+class NonFiniteLossError(ValueError):
+    """A loss that is NaN or infinite; the message says where it comes from."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bounds of a number; `above` and `below` are excluded."""
+
+    least: float | None = None
+    above: float | None = None
+    below: float | None = None
+    most: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        low = (self.least is None or value >= self.least) and (self.above is None or value > self.above)
+        return low and (self.below is None or value < self.below) and (self.most is None or value <= self.most)
+
+    def __str__(self) -> str:
+        """In words: "of at least 1", "between 0 and 1"."""
+        if self.above is not None and self.below is not None:
+            return f"between {self.above:g} and {self.below:g}"
+        ends = (
+            ("of at least", self.least),
+            ("above", self.above),
+            ("below", self.below),
+            ("at most", self.most),
+        )
+        return " and ".join(f"{word} {end:g}" for word, end in ends if end is not None)
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+Positive = Annotated[float, Range(above=0)]
+NotNegative = Annotated[float, Range(least=0)]
+Share = Annotated[float, Range(above=0, below=1)]
+Count = Annotated[int, Range(least=1)]
+NotNegativeCount = Annotated[int, Range(least=0)]
+
+
+# -- types in words ---------------------------------------------------------------------------------------
+def kinds_of(kind: Any) -> tuple[Any, ...]:
+    """The members of a union; of any other type itself."""
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def is_plain(kind: Any) -> bool:
+    """A type of numbers, texts, truth values and lists of them, which a file can hold."""
+    if len(kinds_of(kind)) > 1:
+        return all(map(is_plain, kinds_of(kind)))
+    if get_origin(kind) is Annotated:
+        return is_plain(get_args(kind)[0])
+    listed = get_origin(kind) in (list, tuple, Sequence) and all(map(is_plain, get_args(kind)[:1]))
+    return listed or get_origin(kind) is Literal or kind in (bool, int, float, str, types.NoneType)
+
+
+def holds_numbers(kind: Any) -> bool:
+    """Does a type take numbers, by themselves or in lists?"""
+    return kind in (int, float) or any(map(holds_numbers, get_args(kind)))
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Is `value` of the annotated type and in its range? Whole numbers pass for real ones, truth values for neither,
+    NaN and what float32 cannot hold for none."""
+    if type(value) is kind and kind in (bool, int, str):  # most of them
+        return kind is not int or abs(value) <= LARGEST
+    if len(kinds_of(kind)) > 1:
+        return any(fits(value, each) for each in kinds_of(kind))
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return fits(value, inner[0]) and all(value in each for each in inner[1:] if isinstance(each, Range))
+    if origin is Literal:
+        return isinstance(value, str) and value in inner
+    if origin is Callable:
+        return callable(value)
+    if origin in (list, tuple, Sequence):
+        listed = isinstance(value, list | tuple)
+        return listed and all(fits(item, each) for each in inner[:1] for item in value)
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(fits(item, inner[1]) for item in value.values())
+    if kind in (int, float):
+        number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        return number and bool(abs(value) <= LARGEST)
+    return kind is Any or isinstance(value, origin or kind)
+
+
+def accepted(kind: Any, bounds: str = "") -> str:
+    """A type in words: "a whole number of at least 1, a text or None"."""
+    words = []
+    for each in kinds_of(kind):
+        origin, inner = get_origin(each), get_args(each)
+        if each is bool:
+            words += ["true", "false"]
+        elif origin is Annotated:
+            words.append(f"{accepted(inner[0])} {inner[1]}")
+        elif origin is Literal:
+            words += [repr(value) for value in inner]
+        elif origin is Callable:
+            words.append("a function")
+        elif origin in (list, tuple, Sequence):
+            words.append(f"a list of {_plural(inner[0])}")
+        elif origin is Mapping:
+            words.append(f"a dict of {_plural(inner[1])}")
+        elif each is types.NoneType:
+            words.append("None")
+        else:
+            article = "an" if each.__name__[0] in "AEIOU" else "a"
+            noun = _NOUNS.get(each, f"{article} {each.__name__}")
+            words.append(noun + (bounds if each in (int, float) else ""))
+    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+
+
+def _plural(kind: Any) -> str:
+    base, *bounds = get_args(kind) if get_origin(kind) is Annotated else (kind,)
+    return " ".join([f"{accepted(base).removeprefix('a ')}s", *map(str, bounds)])
+
+
+# -- values held to their types ---------------------------------------------------------------------------
+def check_value(argument: str, value: Any, kind: Any, example: Any = None) -> None:
+    """Raise where `value` is not of the annotated type and in its range; `example` is one that is."""
+    if not fits(value, kind):
+        shown = isinstance(example, int | float | str) and not isinstance(example, bool)
+        remedy = f", e.g. {argument.rpartition(' ')[2]}={example!r}" if shown else ""
+        raise ValueError(f"{argument}={value!r} must be {accepted(kind)}{remedy}")
+
+
+def check_fields(table: Any) -> None:
+    """Hold the fields of a dataclass to their annotations. Numbers of numpy's become Python's, which files hold."""
+    kinds = _kinds(type(table))
+    for each in fields(table):
+        value = getattr(table, each.name)
+        if isinstance(value, np.generic):
+            value = value.item()
+            object.__setattr__(table, each.name, value)
+        check_value(each.name, value, kinds.get(each.name, Any), None if each.default is MISSING else each.default)
+
+
+def checked(function: F) -> F:
+    """Hold the arguments of `function` that are plain data, or generators, to their annotations."""
+    parameters = inspect.signature(function).parameters
+    kinds = {}
+    for name, kind in get_type_hints(function, include_extras=True).items():
+        if name in parameters and all(is_plain(each) or each is Generator for each in kinds_of(kind)):
+            kinds[name] = (kind, parameters[name].default)
+    places = [(i, name) for i, name in enumerate(parameters) if name in kinds]
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = [(name, args[i]) for i, name in places if i < len(args)]
+        for name, value in (*given, *kwargs.items()):
+            if name in kinds and value is not kinds[name][1]:
+                check_value(name, value, *kinds[name])
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=256)
+def _kinds(table: type) -> dict[str, Any]:
+    try:
+        return get_type_hints(table, include_extras=True)
+    except NameError:  # of a class of the user's whose annotations are known to type checkers alone
+        return {}
 
 
 def check_num_data(num_data: Any) -> None:
@@ -17,28 +206,16 @@ def check_positive_whole(value: Any, argument: str, remark: str) -> None:
 
 
 def is_whole(value: Any, least: int) -> bool:
-    """Is `value` a whole number of at least `least`? A truth value is none."""
+    """Is `value` a whole number of at least `least`? A truth value is none. It compiles."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
-
-
-class NonFiniteError(RuntimeError):
-    """A run met a loss, gradient, weight or momentum that is NaN or infinite; the last checkpoint is good."""
-
-
-class NonFiniteLossError(ValueError):
-    """A loss that is NaN or infinite; the message says where it comes from."""
 
 
 def check_whole(value: Any, argument: str, least: int) -> None:
     """`value` must be a whole number of at least `least`."""
     if not is_whole(value, least):
-        example = max(least, 5)
-        raise ValueError(
-            f"{argument}={value!r} must be a whole number of at least {least}, e.g. {argument}={example}"
-        )
+        check_value(argument, value, Annotated[int, Range(least=least)], max(least, 5))
 
 
-def check_not_negative(value: Any, argument: str) -> None:
-    """`value` must be a number, 0 or larger, and finite."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < math.inf:
-        raise ValueError(f"{argument}={value!r} must be a number, 0 or larger, e.g. {argument}=0.1")
+def check_setting(name: str, value: Any, kind: Any) -> None:
+    """As `check_value`; a number may stand in a tensor, on any device."""
+    check_value(name, value.item() if isinstance(value, Tensor) and value.numel() == 1 else value, kind)

@@ -28,7 +28,7 @@ def lookup(registry: Mapping[str, T], name: str, argument: str) -> T:
 
 def check_choice(choices: Collection[str], name: str, argument: str) -> None:
     """Raise where `argument` is none of the choices, with the nearest one; a tuple is listed in its own order."""
-    if name not in choices:
+    if not isinstance(name, str) or name not in choices:
         near = difflib.get_close_matches(str(name), choices, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         listed = ", ".join(choices if isinstance(choices, tuple) else sorted(choices))

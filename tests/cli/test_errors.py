@@ -30,7 +30,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--schedule", "cosin"), "Did you mean 'cosine'?"),
         (("--set", "method.init_stdd=1"), "Did you mean 'init_std'?"),
         (("--set", "method.family=norml"), "family='norml' does not exist.*Did you mean 'normal'?"),
-        (("--set", "method.init_std=-1"), "init_std=-1 must be positive"),
+        (("--set", "method.init_std=-1"), "init_std=-1 must be a number above 0, e.g. 0.05"),
         (("--set", "method.where=lineer"), "Did you mean 'linear'?"),
         (("--method", "deep_ensemble", "--set", "method.method=deep_ensemble"), "is an ensemble itself"),
         (("--set", "net.hiden=3"), "Did you mean 'hidden'?"),
@@ -53,7 +53,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--clip-norm", "-1"), "Invalid value for '--clip-norm': clip_norm=-1.0 must be a number above 0 "),
         (("--clip-norm", "0"), "clip_norm=0.0 must be a number above 0"),
         (("--kl-warmup", "nan"), "kl_warmup=nan must be a number of at least 0"),
-        (("--set", "method.kl_weight=-1"), "kl_weight=-1 must be a number, 0 or larger"),
+        (("--set", "method.kl_weight=-1"), "kl_weight=-1 must be a number of at least 0"),
         (
             ("--data", "two_moons", "--set", "data.num_train=big"),
             "data.num_train='big' must be a whole number, e.g. 200",

@@ -14,12 +14,13 @@ from cli_runs import DIGITS, read
 from typer.testing import CliRunner
 
 import bayesify as bf
+from bayesify.checks import accepted, fits
 from bayesify.cli import flags, settings, train
 from bayesify.cli.errors import Commands
 from bayesify.cli.meanings import parse
 from bayesify.cli.options import TrainTable
 from bayesify.engine.options import HOW, FitOptions, TrainingOptions
-from bayesify.engine.schema import Option, OptionTable, accepted, documented, fits, option
+from bayesify.engine.schema import Option, OptionTable, documented, option
 
 LOADERS = ("model", "train_loader", "val_loader")
 

@@ -137,7 +137,7 @@ def test_members_by_dropout() -> None:
 def test_bad_input_is_named() -> None:
     for options, message in (
         ({"drop_prob": 0.0}, "drop_prob=0.0"),
-        ({"prior_precision": -1.0}, "prior_precision=-1.0 must be a number, 0 or larger"),
+        ({"prior_precision": -1.0}, "prior_precision=-1.0 must be a number of at least 0"),
     ):
         with pytest.raises(ValueError, match=message):
             bf.MCDropout(**options)

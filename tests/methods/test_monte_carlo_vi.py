@@ -111,9 +111,9 @@ def test_a_saved_model_keeps_family_prior_and_estimator(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_kl_draws": 0}, "num_kl_draws=0 must be a positive whole number, e.g. num_kl_draws=1000"),
-        ({"num_kl_draws": -5}, "num_kl_draws=-5 must be a positive whole number"),
-        ({"init_std": -1}, "init_std=-1 must be positive: the starting std .*e.g. init_std=0.05"),
+        ({"num_kl_draws": 0}, "num_kl_draws=0 must be a whole number of at least 1, e.g. num_kl_draws=1000"),
+        ({"num_kl_draws": -5}, "num_kl_draws=-5 must be a whole number"),
+        ({"init_std": -1}, "init_std=-1 must be a number above 0, e.g. init_std=0.05"),
         ({"prior": "gamma"}, "do not go together: .*negative values.*use prior='normal'"),
         ({"family": "horseshoe"}, "do not go together: E .ξ.*use prior='student_t'"),
         ({"family": "gamma", "prior": "dirichlet"}, "simplex"),

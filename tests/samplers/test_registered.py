@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
+from bayesify.checks import Positive
 from bayesify.samplers import SAMPLERS, Sampler
-from bayesify.samplers.base import Group, States, check_number
+from bayesify.samplers.base import Group, States
 from bayesify.samplers.momentum import MomentumSampler
 
 NUM = 40
@@ -33,7 +34,7 @@ class Langevin(Sampler):
         params: Any,
         lr: float,
         num_data: int,
-        scale: float = 1.0,
+        scale: Positive = 1.0,
         temperature: float = 1.0,
         seed: int = 0,
     ) -> None:
@@ -42,10 +43,6 @@ class Langevin(Sampler):
     @classmethod
     def default_lr(cls, num_data: int, num_members: int = 1) -> float:
         return 0.01 / num_data
-
-    def check(self, group: Group) -> None:
-        super().check(group)
-        check_number("scale", group["scale"], above=True)
 
     def update(self, states: States, group: Group, gradient: Tensor, noise: Tensor | None) -> Tensor:
         h = group["scale"] * group["lr"]

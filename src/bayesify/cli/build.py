@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from bayesify import data, nets
+from bayesify.checks import accepted, fits, is_plain
 from bayesify.cli.where_text import parse_where
 from bayesify.data import DataSet
 from bayesify.data.files import VARIABLE
-from bayesify.engine.schema import accepted, fits, is_plain
 from bayesify.likelihoods import LIKELIHOODS, Likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import METHODS, Method

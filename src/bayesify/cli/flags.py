@@ -9,7 +9,8 @@ from typing import Annotated, Any, TypeVar, Union
 
 import typer
 
-from bayesify.engine.schema import Option, OptionTable, kinds_of
+from bayesify.checks import kinds_of
+from bayesify.engine.schema import Option, OptionTable
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -2,19 +2,17 @@
 
 import inspect
 import textwrap
-import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from numbers import Real
+from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 import numpy as np
 
+from bayesify.checks import Range, accepted, fits, kinds_of
 from bayesify.names import lookup
 
 F = TypeVar("F", bound=Callable[..., Any])
-LARGEST = 3.4e38  # number that float32 holds
-_NOUNS = {int: "a whole number", float: "a number", str: "a text"}
 
 
 def option(
@@ -60,14 +58,14 @@ class Option:
         if isinstance(value, str) and self.choices is not None:
             lookup(self.choices, value, argument)
         number = isinstance(value, Real) and not isinstance(value, bool)
-        if not fits(value, self.kind) or (number and not self._inside(float(value))):
+        if not fits(value, self.kind) or (number and value not in self._bounds):
             raise ValueError(f"{argument}={value!r} must be {self.accepted}")
         if isinstance(value, str) and not value:
             raise ValueError(f"{argument}='' must not be empty: give {self.accepted}")
 
-    def _inside(self, value: float) -> bool:
-        low = (self.least is None or value >= self.least) and (self.above is None or value > self.above)
-        return abs(value) <= LARGEST and low and (self.below is None or value < self.below)
+    @property
+    def _bounds(self) -> Range:
+        return Range(self.least, self.above, self.below)
 
     def read(self, value: Any) -> Any:
         """A value from a file or flag: a text of digits is a whole number where the option takes one."""
@@ -83,10 +81,7 @@ class Option:
     @property
     def range(self) -> str:
         """The bounds in words."""
-        if self.above is not None and self.below is not None:
-            return f"between {self.above:g} and {self.below:g}"
-        ends = (("of at least", self.least), ("above", self.above), ("below", self.below))
-        return " and ".join(f"{word} {end:g}" for word, end in ends if end is not None)
+        return str(self._bounds)
 
     @property
     def bounds(self) -> str:
@@ -156,55 +151,3 @@ def documented(table: type[OptionTable]) -> Callable[[F], F]:
         return function
 
     return decorate
-
-
-def kinds_of(kind: Any) -> tuple[Any, ...]:
-    """The members of a union; of any other type itself."""
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def is_plain(kind: Any) -> bool:
-    """A type of numbers, texts, truth values and lists of them, which a file can hold."""
-    if len(kinds_of(kind)) > 1:
-        return all(map(is_plain, kinds_of(kind)))
-    listed = get_origin(kind) in (list, tuple, Sequence) and all(map(is_plain, get_args(kind)[:1]))
-    return listed or get_origin(kind) is Literal or kind in (bool, int, float, str, types.NoneType)
-
-
-def fits(value: Any, kind: Any) -> bool:
-    """Is `value` of the annotated type? Whole numbers pass for real ones, truth values for neither."""
-    if len(kinds_of(kind)) > 1:
-        return any(fits(value, each) for each in kinds_of(kind))
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return isinstance(value, str) and value in inner
-    if origin is Callable:
-        return callable(value)
-    if origin in (list, tuple, Sequence):
-        listed = isinstance(value, list | tuple)
-        return listed and all(fits(item, each) for each in inner[:1] for item in value)
-    if kind in (int, float):
-        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-    return kind is Any or isinstance(value, origin or kind)
-
-
-def accepted(kind: Any, bounds: str = "") -> str:
-    """A type in words: "a whole number of at least 1, a text or None"."""
-    words = []
-    for each in kinds_of(kind):
-        inner = get_args(each)
-        if each is bool:
-            words += ["true", "false"]
-        elif get_origin(each) is Literal:
-            words += [repr(value) for value in inner]
-        elif get_origin(each) is Callable:
-            words.append("a function")
-        elif get_origin(each) in (list, tuple, Sequence):
-            words.append(f"a list of {accepted(inner[0]).removeprefix('a ')}s")
-        elif each is types.NoneType:
-            words.append("None")
-        else:
-            article = "an" if each.__name__[0] in "AEIOU" else "a"
-            noun = _NOUNS.get(each, f"{article} {each.__name__}")
-            words.append(noun + (bounds if each in (int, float) else ""))
-    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)

@@ -11,6 +11,7 @@ from bayesify.evaluation import metrics
 from bayesify.evaluation.metrics import ClassificationTally, RegressionTally
 from bayesify.evaluation.metrics.registry import measured, needs_whole, reported
 from bayesify.likelihoods.shapes import match_real
+from bayesify.predict.nonfinite import counted_from
 from bayesify.predict.predictive import Predictive
 
 #: uncertainties of a prediction that tell unknown inputs from known ones; larger is less certain
@@ -75,9 +76,13 @@ def predictions(
     model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None, **options: Any
 ) -> Iterator[tuple[Predictive, Tensor]]:
     """What `model` predicts for every batch, and the batch's targets beside it."""
+    first = 0
     for batch in loader:
         target = to_device(target_of(batch), next(model.parameters()).device)
-        yield model.predict(inputs_for(model, batch), num_draws, generator=generator, **options), target
+        with counted_from(first):
+            prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator, **options)
+        first += len(prediction)
+        yield prediction, target
 
 
 def add_prediction(tally: ClassificationTally, prediction: Predictive, target: Tensor) -> None:
@@ -85,8 +90,6 @@ def add_prediction(tally: ClassificationTally, prediction: Predictive, target: T
     target, counted = counted_targets(prediction, target)
     if not counted.any():
         return
-    if prediction.mean.isnan().any():
-        raise ValueError("the model predicts NaN: the inputs hold NaN, or the network overflows")
     extra = {"entropy": prediction.entropy, "epistemic": prediction.epistemic}
     rows = prediction.likelihood.classes.rows  # (positions, classes)
     tally.add(
@@ -109,8 +112,11 @@ def scores_of(
 ) -> dict[str, Tensor]:
     """name of a score -> one number per input of `loader`; targets, if any, are not looked at."""
     parts: list[dict[str, Tensor]] = []
+    first = 0
     for batch in loader:
-        prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator)
+        with counted_from(first):
+            prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator)
+        first += len(prediction)
         parts.append({name: score(prediction).flatten().cpu() for name, score in SCORES.items()})
     if not parts:
         raise ValueError("the ood loader is empty: nothing to compare with")

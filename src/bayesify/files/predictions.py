@@ -15,6 +15,7 @@ from torch import Generator
 
 from bayesify.atomic import write_atomically
 from bayesify.batches import inputs_for, target_of
+from bayesify.predict.nonfinite import counted_from
 from bayesify.predict.predictive import Predictive
 
 Columns = dict[str, np.ndarray]
@@ -62,8 +63,11 @@ class _Count:
 def _columns(
     model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None
 ) -> Iterator[Columns]:
+    first = 0
     for batch in loader:
-        prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator).to("cpu")
+        with counted_from(first):
+            prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator).to("cpu")
+        first += len(prediction)
         found = fields(prediction)
         with suppress(ValueError):  # inputs alone have none
             found["target"] = torch.as_tensor(target_of(batch)).cpu().numpy()

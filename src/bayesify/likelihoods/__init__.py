@@ -43,9 +43,9 @@ def check_likelihood(value: Any) -> None:
     if LIKELIHOODS.get(value.name, type(value)) is not type(value):
         raise ValueError(f"likelihood {own} has the name of another, {value.name!r}: give it one of its own")
     try:
-        json.dumps({**value.options})
+        json.dumps({**value.options}, allow_nan=False)
     except (TypeError, ValueError) as error:
-        message = "must be a dict of numbers, texts and lists, e.g. float(self.scale.detach())"
+        message = "must be a dict of finite numbers, texts and lists, e.g. float(self.scale.detach())"
         raise TypeError(f"likelihood {own}: options={value.options!r} {message}") from error
 
 

@@ -25,7 +25,7 @@ OUTPUT_DRAWS = 8  # of an output with moments, where an expectation has no close
 
 def log_of_option(option: str, value: Any) -> Tensor:
     """log of a noise level or shape, in float32, in which models hold it."""
-    if not isinstance(value, Real | Tensor) or not 1e-37 < float(value) < 1e38:
+    if isinstance(value, bool) or not isinstance(value, Real | Tensor) or not 1e-37 < float(value) < 1e38:
         raise ValueError(f"likelihood {option}={value!r} must be positive and finite in float32: e.g. 1.0")
     return torch.tensor(math.log(value))
 

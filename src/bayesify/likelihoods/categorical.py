@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesify.checks import checked
 from bayesify.laws.noise import random_signs
 from bayesify.likelihoods.base import Likelihood
 from bayesify.likelihoods.shapes import at_least_float32, normal_log_prob, sum_over_example
@@ -28,6 +29,7 @@ class Categorical(Likelihood):
     ignore_index: int
     class_weight: Tensor | None
 
+    @checked
     def __init__(
         self,
         class_dim: int = 1,
@@ -37,7 +39,7 @@ class Categorical(Likelihood):
         super().__init__()
         self.class_dim = class_dim
         self.ignore_index = ignore_index
-        weight = None if class_weight is None else torch.as_tensor(class_weight, dtype=torch.float32)
+        weight = None if class_weight is None else _class_weight(class_weight)
         self.register_buffer("class_weight", weight)
 
     def check(self, output: Tensor, target: Tensor, values: bool) -> Tensor:
@@ -200,6 +202,19 @@ class Categorical(Likelihood):
         if output.cov is not None:
             return _normal_full(p, output.cov, y, var_floor)
         return normal_log_prob(p, softmax_var(p, output.var, self.class_dim) + var_floor, y)
+
+
+def _class_weight(value: Any) -> Tensor:
+    """One number of at least 0 per class, in float32."""
+    try:
+        weight = torch.as_tensor(value, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError):
+        weight = torch.zeros(())
+    if weight.dim() != 1 or not ((weight >= 0) & weight.isfinite()).all():
+        raise ValueError(
+            f"likelihood class_weight={value!r} must be a finite number of at least 0 for each class, e.g. [1.0, 2.0]"
+        )
+    return weight
 
 
 def _normal_full(p: Tensor, cov: Tensor, target: Tensor, var_floor: float) -> Tensor:

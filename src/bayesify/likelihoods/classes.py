@@ -43,8 +43,9 @@ class Classes:
         return torch.zeros_like(probs).scatter_(dim, winner, 1.0).sum(0)
 
     def label(self, probs: Tensor) -> Tensor:
-        """The most probable class."""
-        return (probs > 0.5).long() if self.dim is None else probs.argmax(self.dim)
+        """The most probable class; −1 where that is not known, for NaN."""
+        found = (probs > 0.5).long() if self.dim is None else probs.argmax(self.dim)
+        return found.masked_fill(self.largest(probs).isnan(), -1)
 
     def largest(self, shares: Tensor) -> Tensor:
         """The share (probability, or part of the votes) of the class with the largest one."""

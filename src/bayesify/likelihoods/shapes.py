@@ -1,6 +1,7 @@
 """What every likelihood does with shapes, precisions and weights of examples."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,15 +12,30 @@ def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None, values: bool = 
     if log_prob.shape[0] == 0:
         raise ValueError("the batch is empty: a loss needs at least one example")
     if sample_weight is not None:
+        sample_weight = as_tensor(sample_weight, "sample_weight", log_prob)
         if sample_weight.shape != log_prob.shape:
             raise ValueError(
                 f"sample_weight has shape {tuple(sample_weight.shape)}, but there are "
                 f"{log_prob.shape[0]} examples: give one weight per example"
             )
-        if values and not (sample_weight >= 0).all():
-            raise ValueError(f"sample_weight holds {sample_weight.min():g}: weights must be 0 or larger")
+        wrong = ~((sample_weight >= 0) & (sample_weight < math.inf)) if values else None
+        if wrong is not None and wrong.any():
+            raise ValueError(
+                f"sample_weight holds {float(sample_weight[wrong][0]):g}: weights must be 0 or larger, and finite"
+            )
         log_prob = sample_weight * log_prob
     return -log_prob.mean()
+
+
+def as_tensor(value: Any, argument: str, like: Tensor | None = None) -> Tensor:
+    """`value` as a tensor: numbers in lists and numpy arrays are turned into one, on the device of `like`."""
+    if isinstance(value, Tensor):
+        return value
+    try:
+        return torch.as_tensor(value, device=None if like is None else like.device)
+    except (TypeError, ValueError, RuntimeError):
+        what = type(value).__name__
+        raise TypeError(f"{argument} is a {what} that holds no numbers: give a tensor, e.g. torch.tensor([0, 1])") from None
 
 
 def normal_log_prob(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:

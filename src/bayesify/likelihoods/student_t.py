@@ -91,7 +91,7 @@ class StudentT(Likelihood):
         integral, slope = (t.to(z.device) for t in _table(df))
         whole = z.abs().asinh()
         w = whole.clamp(max=REACH * (1 - 1e-12)) / step
-        i = w.long()
+        i = w.nan_to_num().long()
         s = w - i
         from_left = (1 + 2 * s) * integral[i] + s * step * slope[i]
         from_right = (3 - 2 * s) * integral[i + 1] - (1 - s) * step * slope[i + 1]

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from bayesify.checks import NotNegative, check_fields
 from bayesify.objectives import DataTerm
 from bayesify.posteriors import Posterior
 from bayesify.priors import Prior
 from bayesify.weights import Selection, select, where
-from bayesify.weights.where import Where
+from bayesify.weights.where import Where, check_where
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,9 @@ class Method(ABC):
 
     where:     which parameters are random
     kl_weight: tempering of the KL; 1 is Bayes
+
+    Fields are held to their annotations, which hold the ranges of numbers (`bayesify.checks`): a `__post_init__` of your
+    own calls this one.
 
     Members, in this order: `needs_num_data`, `posterior`, `data_term`, `optimizer`, `check_optimizer`, `select`,
     `fixed_to`, `options`, `report_sections`.
@@ -33,7 +37,11 @@ class Method(ABC):
     is_reference: ClassVar[bool] = False  # reports measure other methods against it
 
     where: Where = ~where.norm
-    kl_weight: float = 1.0
+    kl_weight: NotNegative = 1.0
+
+    def __post_init__(self) -> None:
+        check_where(self.where)
+        check_fields(self)
 
     @property
     def needs_num_data(self) -> bool:

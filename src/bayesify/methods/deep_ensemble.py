@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bayesify.checks import Count
 from bayesify.methods.base import Method
 from bayesify.methods.point import Point
 from bayesify.objectives import DataTerm
@@ -32,23 +33,22 @@ class DeepEnsemble(Method):
     )
 
     method: Method = field(default_factory=Point)
-    num_members: int = 5
+    num_members: Count = 5
 
     def __init__(self, method: Method | None = None, num_members: int = 5) -> None:
         method = Point() if method is None else method
         if not isinstance(method, Method):
             raise TypeError(f"method={method!r} must be a method object such as bf.Point()")
-        if num_members < 1:
-            raise ValueError(f"num_members={num_members!r} must be at least 1")
+        inherited = {"where": method.where, "kl_weight": method.kl_weight}
+        for key, value in {"method": method, "num_members": num_members, **inherited}.items():
+            object.__setattr__(self, key, value)
+        self.__post_init__()
         if isinstance(method, DeepEnsemble):
             inner, total = f"{type(method.method).__name__}(...)", num_members * method.num_members
             raise ValueError(
                 f"method=DeepEnsemble({inner}, {method.num_members}) is an ensemble itself: "
                 f"use one ensemble, DeepEnsemble({inner}, {total})"
             )
-        inherited = {"where": method.where, "kl_weight": method.kl_weight}
-        for key, value in {"method": method, "num_members": num_members, **inherited}.items():
-            object.__setattr__(self, key, value)
 
     def options(self) -> dict[str, Any]:
         return {key: value for key, value in super().options().items() if key != "kl_weight"}

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from bayesify import torch_internals as internals
+from bayesify.checks import Positive
 from bayesify.families.shared_normal import SHARINGS
 from bayesify.methods.base import Method
 from bayesify.names import check_choice
@@ -58,16 +59,17 @@ class DensityPropagation(Method):
     covariance: str = "outputs"
     objective: str = "expected"
     logits: str = "auto"
-    var_floor: float = 1e-3
+    var_floor: Positive = 1e-3
     activation: str = "exact"
     norm: str = "total"
     variance: str = "weight"
     residual: str = "sum"
     half_variance: bool | str = "auto"
     prior: str | Prior = "normal"
-    init_std: float = 0.05
+    init_std: Positive = 0.05
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice(("outputs", "diagonal", "full"), self.covariance, "covariance")
         check_choice(OBJECTIVES, self.objective, "objective")
         check_choice(("auto", *LOGITS), self.logits, "logits")
@@ -79,9 +81,6 @@ class DensityPropagation(Method):
             raise ValueError(f'half_variance={self.half_variance!r} must be "auto", True or False')
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", prior(self.prior))
-        for name in ("init_std", "var_floor"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)!r} must be positive")
 
     @property
     def forms(self) -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
-from bayesify.checks import check_not_negative, check_whole
+from bayesify.checks import Count, NotNegative, NotNegativeCount, Positive, Range, Share
 from bayesify.methods.base import Method
 from bayesify.methods.coordinate_descent import CoordinateDescent
 from bayesify.names import check_choice, lookup
@@ -68,25 +68,25 @@ class EnsemblePatching(Method):
         "Bayesian Neural Network. 2019."
     )
 
-    num_components: int = 5
+    num_components: Annotated[int, Range(least=2)] = 5
     assignment: str = "layer"
     mixing: str | Sequence[float] = "uniform"
-    temperature: float = 0.5
-    drop_prob: float = 0.1
-    std: float = 0.0
+    temperature: Positive = 0.5
+    drop_prob: Share = 0.1
+    std: NotNegative = 0.0
     learn_std: bool = False
-    shared_std: float = 0.0
-    prior_precision: float | Mapping[str, float] = 1.0
-    l2: float | Mapping[str, float] | None = None
+    shared_std: NotNegative = 0.0
+    prior_precision: NotNegative | Mapping[str, NotNegative] = 1.0
+    l2: NotNegative | Mapping[str, NotNegative] | None = None
     kl: str = "auto"
-    num_kl_draws: int = 100
+    num_kl_draws: Count = 100
     init: str = "copies"
-    spread: float = 0.1
+    spread: NotNegative = 0.1
     gamma: float | None = None
     running_stats: str | None = None
     per_example: bool = False
     same_draws: bool = False
-    coordinate_steps: int = 0
+    coordinate_steps: NotNegativeCount = 0
     where: Where = field(default=None, kw_only=True)  # type: ignore[assignment]  # filled in from WHERE
 
     def __post_init__(self) -> None:
@@ -182,18 +182,9 @@ class EnsemblePatching(Method):
         return [f"norm layers without parameters, nothing to patch: {', '.join(bare)}"] if bare else []
 
     def _check_numbers(self) -> None:
-        if self.num_components in (0, 1):
-            raise ValueError(
-                f"num_components={self.num_components!r} must be at least 2; for one component use bf.Point()"
-            )
-        for key, least in (("num_components", 2), ("num_kl_draws", 1), ("coordinate_steps", 0)):
-            check_whole(getattr(self, key), key, least)
-        for key in ("drop_prob", "std", "shared_std", "spread", "temperature"):
-            check_not_negative(getattr(self, key), key)
-        if not 0 < self.drop_prob < 1:
-            raise ValueError(f"drop_prob={self.drop_prob!r} must lie between 0 and 1, e.g. drop_prob=0.1")
-        if self.temperature == 0:
-            raise ValueError(f"temperature={self.temperature!r} must be positive, e.g. temperature=0.5")
+        if self.num_components == 1:
+            raise ValueError("num_components=1 must be at least 2; for one component use bf.Point()")
+        super().__post_init__()
         _by_role(self.prior_precision, "prior_precision")
         _by_role(0.0 if self.l2 is None else self.l2, "l2")
 
@@ -248,6 +239,4 @@ def _by_role(value: float | Mapping[str, float], argument: str) -> dict[str, flo
     missing, unknown = [r for r in ROLES if r not in given], [r for r in given if r not in ROLES]
     if missing or unknown:
         raise ValueError(f"{argument}={value!r} must be a number, or a dict with {', '.join(ROLES)}")
-    for role, number in given.items():
-        check_not_negative(number, f"{argument}[{role!r}]" if isinstance(value, Mapping) else argument)
     return given

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from bayesify.checks import NotNegative, Share
 from bayesify.methods.base import Method
 from bayesify.methods.ensemble_patching import EnsemblePatching
 from bayesify.posteriors import Posterior
@@ -30,14 +31,13 @@ class MCDropout(Method):
     )
     needs_random = False
 
-    drop_prob: float = 0.1
-    prior_precision: float = 1.0
+    drop_prob: Share = 0.1
+    prior_precision: NotNegative = 1.0
     where: Where = field(default=None, kw_only=True)  # type: ignore[assignment]  # filled in from the dropout assignment
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "where", self._patching().where)
-        if not self.prior_precision >= 0:
-            raise ValueError(f"prior_precision={self.prior_precision!r} must not be negative")
+        super().__post_init__()
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Posterior:
         if dropout_layers(net):

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import nn
 
-from bayesify.divergences import ESTIMATORS, check_method, check_num_draws, check_options, kl_of
+from bayesify.checks import Count, Positive
+from bayesify.divergences import ESTIMATORS, check_method, check_options, kl_of
 from bayesify.families import FAMILIES, Family
 from bayesify.methods.base import Method
 from bayesify.names import check_choice, lookup
@@ -51,28 +52,22 @@ class MonteCarloVI(Method):
     family: str = "normal"
     prior: str | Prior = "normal"
     kl: str = "auto"
-    num_kl_draws: int = 1000
+    num_kl_draws: Count = 1000
     kl_options: dict[str, Any] = field(default_factory=dict)
     sampling: str = "draw"
-    init_std: float = 0.05
+    init_std: Positive = 0.05
     same_draws: bool = False
     family_options: dict[str, Any] = field(default_factory=dict)
-    num_likelihood_draws: int = 1
+    num_likelihood_draws: Count = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup(FAMILIES, self.family, "family")
         lookup(ESTIMATORS, self.kl, "kl")
         check_options(self.kl, self.kl_options)
-        check_num_draws(self.num_kl_draws, "num_kl_draws")
-        check_num_draws(self.num_likelihood_draws, "num_likelihood_draws")
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", prior(self.prior))
         check_choice(SAMPLINGS[:3], self.sampling, "sampling")
-        if not self.init_std > 0:
-            raise ValueError(
-                f"init_std={self.init_std!r} must be positive: the starting std as a fraction of each tensor's root "
-                f"mean square, e.g. init_std=0.05"
-            )
         kind = FAMILIES[self.family]
         reason = refusal(self.sampling, kind)
         if reason:

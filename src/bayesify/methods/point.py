@@ -28,6 +28,7 @@ class Point(Method):
     prior: str | Prior | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", prior(self.prior))
 

@@ -3,12 +3,12 @@
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from bayesify.checks import check_not_negative, check_whole
+from bayesify.checks import Count, NotNegative, Positive, Range
 from bayesify.methods.base import Method
 from bayesify.names import check_choice, lookup
 from bayesify.posteriors.chain.chain import KEEPS, Chain, Due
@@ -75,23 +75,24 @@ class ThermostatMCMC(Method):
     where: Where = where.all
     sampler: str = "atmc"
     prior: str | Prior = "normal"
-    mass: float | None = None
-    noise: float | None = None
-    max_speed: float | None = None
-    thermostat_rate: float | None = None
-    temperature: float = 1.0
+    mass: Positive | None = None
+    noise: NotNegative | None = None
+    max_speed: Positive | None = None
+    thermostat_rate: NotNegative | None = None
+    temperature: NotNegative = 1.0
     integrator: str = "fused"
-    burn_in: float = 0.5
-    num_kept: int = 20
-    every: int | None = None
-    cycle: int | None = None
-    part: float = 1.0
+    burn_in: NotNegative = 0.5
+    num_kept: Count = 20
+    every: Count | None = None
+    cycle: Count | None = None
+    part: Annotated[float, Range(above=0, most=1)] = 1.0
     keep: str = "draws"
     draw_dtype: str | None = None
     settings: dict[str, Any] | None = None
     warm_start: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup(SAMPLERS, self.sampler, "sampler")
         check_choice(KEEPS, self.keep, "keep")
         if self.draw_dtype is not None:
@@ -99,8 +100,6 @@ class ThermostatMCMC(Method):
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", prior(self.prior))
         self._check_settings()
-        check_whole(self.num_kept, "num_kept", 1)
-        check_not_negative(self.burn_in, "burn_in")
         if self.burn_in >= 1 and self.burn_in != int(self.burn_in):
             raise ValueError(f"burn_in={self.burn_in!r} must be a whole number of steps, or a share below 1")
         self.sample_times(1000)

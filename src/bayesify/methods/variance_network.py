@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from bayesify.checks import Positive
 from bayesify.divergences.variance import APPROXIMATIONS, AT_ZERO_MEAN, approximate
 from bayesify.families.base import Family
 from bayesify.families.variance import SHARINGS, Additive, Multiplicative, ZeroMeanNormal
@@ -82,7 +83,7 @@ class VarianceNetwork(Method):
     init_log_alpha: float = -5.0
     min_log_alpha: float = -20.0
     max_log_alpha: float = 20.0
-    log_alpha_lr: float = 1.0
+    log_alpha_lr: Positive = 1.0
     noise: str = "normal"
     abs_after: bool = False
     biases: bool = False
@@ -90,6 +91,7 @@ class VarianceNetwork(Method):
     same_draws: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         lookup(PARAMETERIZATIONS, self.parameterization, "parameterization")
         lookup(NOISES, self.noise, "noise")
         check_choice(KLS, self.kl, "kl")
@@ -105,8 +107,10 @@ class VarianceNetwork(Method):
             raise ValueError(f"noise={self.noise!r} needs parameterization='zero_mean'")
         if not isinstance(self.prior, LogUniform) and (self.kl != "exact" or self.noise != "normal"):
             raise ValueError(f"kl={self.kl!r} with noise={self.noise!r} needs prior='log_uniform'")
-        if not self.log_alpha_lr > 0:
-            raise ValueError(f"log_alpha_lr={self.log_alpha_lr!r} must be positive, e.g. log_alpha_lr=1.0")
+        if not self.min_log_alpha < self.max_log_alpha:
+            raise ValueError(
+                f"min_log_alpha={self.min_log_alpha!r} must be below max_log_alpha={self.max_log_alpha!r}"
+            )
         if self.parameterization not in SHARINGS and (self.min_log_alpha, self.max_log_alpha) != (-20, 20):
             raise ValueError(
                 f"min_log_alpha and max_log_alpha bound the α of {', '.join(SHARINGS)}; "

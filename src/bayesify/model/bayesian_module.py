@@ -119,6 +119,9 @@ class BayesianModule(nn.Module):
         keep_samples:  keep every draw, for `.samples` and `.interval()`. A regression that is not normal keeps the
                        outputs of all draws in any case, num_draws times the memory of one: its density needs them
         generator:     makes the draws reproducible
+        on_nonfinite:  for examples with NaN or infinite numbers in the input (−∞ in arguments called mask passes), or NaN
+                       in the output: "raise" names them; "nan" answers NaN, with label −1, and leaves the others as
+                       they are
         """
         check_whole(num_draws, "num_draws", 1)
         if mode not in MODES:

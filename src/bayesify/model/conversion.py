@@ -8,7 +8,7 @@ from torch.nn.parameter import is_lazy
 
 from bayesify import torch_internals as internals
 from bayesify.batches import beside
-from bayesify.checks import check_not_negative, check_num_data
+from bayesify.checks import check_fields, check_num_data
 from bayesify.likelihoods import Likelihood, check_likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import Method
@@ -46,7 +46,7 @@ def bayesify(
         raise TypeError(f"method={method!r} must be a method object (bf.MonteCarloVI()) or a name ('mc_vi')")
     if isinstance(likelihood, str):
         likelihood = make_likelihood(likelihood)
-    check_not_negative(method.kl_weight, "kl_weight")
+    check_fields(method)
     check_likelihood(likelihood)
     _check_network(net, [model.net for model in MODELS])
     if num_data is not None:

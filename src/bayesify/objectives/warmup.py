@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from bayesify.checks import Count, NotNegative, NotNegativeCount, checked
+
 
 class KLWarmup:
     """kl_weight rises linearly from `start` to `end` over `num_steps` calls of `step()`, then stays.
@@ -14,11 +16,15 @@ class KLWarmup:
     ...     warmup.step()
     """
 
+    @checked
     def __init__(
-        self, model: Any, num_steps: int, start: float = 0.0, end: float | None = None, steps_done: int = 0
+        self,
+        model: Any,
+        num_steps: Count,
+        start: NotNegative = 0.0,
+        end: NotNegative | None = None,
+        steps_done: NotNegativeCount = 0,
     ) -> None:
-        if num_steps < 1:
-            raise ValueError(f"num_steps={num_steps!r} must be at least 1")
         self.model = model
         self.num_steps = num_steps
         self.start = start

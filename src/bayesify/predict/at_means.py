@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Generator, nn
 
+from bayesify.checks import checked
 from bayesify.predict.accumulation import Accumulator, one_more
-from bayesify.predict.prediction import is_loader, over_loader
+from bayesify.predict.prediction import over_batches
 from bayesify.predict.predictive import Predictive
 from bayesify.weights import as_call
 
@@ -29,6 +30,7 @@ class AtMeans:
         """Those of the model, whose device inputs go to."""
         return self.model.parameters()
 
+    @checked
     def predict(
         self,
         x: Any,
@@ -37,6 +39,7 @@ class AtMeans:
         generator: Generator | None = None,
         batched: bool | None = None,
         compile: bool = False,
+        on_nonfinite: str = "raise",
     ) -> Predictive:
         """As `model.predict`, one pass of each network; `num_draws`, `generator` and `batched` change nothing."""
         if compile:
@@ -44,8 +47,9 @@ class AtMeans:
                 "compile=True compiles draws and network together; mode='deterministic' makes no draws: "
                 "use torch.compile(model.mean_net())"
             )
-        if is_loader(x):
-            return over_loader(self, x, lambda inputs: self.predict(inputs, keep_samples=keep_samples))
+        return over_batches(self, x, lambda inputs: self._predict(inputs, keep_samples), on_nonfinite)
+
+    def _predict(self, x: Any, keep_samples: bool) -> Predictive:
         call = as_call(x)
         accumulator = Accumulator(self.likelihood, keep_samples)
         with torch.no_grad():

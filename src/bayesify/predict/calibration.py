@@ -41,7 +41,7 @@ def calibrated(prediction: Predictive, value: float) -> Predictive:
     )
     # where all draws agree there is no spread, however steep the slope
     most = torch.minimum(slope.square() * prediction.spread, p_t * (1 - p_t))
-    spread = torch.where(prediction.spread > 0, most, 0.0)
+    spread = torch.where(prediction.spread == 0, 0.0, most)
     changed = replace(prediction, mean=p_t, spread=spread, per_draw=per_draw)
     share = prediction.noise / prediction.entropy.clamp_min(torch.finfo(prediction.noise.dtype).tiny)
     return replace(changed, noise=share.clamp(0, 1) * changed.entropy)

@@ -11,13 +11,16 @@ from torch import Generator, Tensor, nn
 
 from bayesify import torch_internals as internals
 from bayesify.batches import inputs_for
+from bayesify.checks import checked
 from bayesify.moments import Moments, certain, holds, replace
 from bayesify.moments.sweep import finished
 from bayesify.moments.values import mean_of
+from bayesify.names import check_choice
 from bayesify.passes.stacked import BatchedRemoved, Stacked
 from bayesify.posteriors import Call
 from bayesify.predict.accumulation import Accumulator, one_more
 from bayesify.predict.compiled import compiled, copied
+from bayesify.predict.nonfinite import ACTIONS, answered, counted_from
 from bayesify.predict.output_draws import draws_of
 from bayesify.predict.predictive import Predictive, concatenate
 from bayesify.torch_internals import pytree
@@ -31,6 +34,7 @@ SHARED_NUMBERS = 2**23  # on an accelerator, inputs · draws at once where the d
 JOINED_NUMBERS = 2**20  # outputs are collected up to this many numbers before their statistics are taken
 
 
+@checked
 def predict(
     model: Any,
     x: Any,
@@ -39,6 +43,7 @@ def predict(
     generator: Generator | None = None,
     batched: bool | None = None,
     compile: bool = False,
+    on_nonfinite: str = "raise",
 ) -> Predictive:
     """`model.predict` on one input or a loader; the model is in eval mode already.
 
@@ -47,14 +52,23 @@ def predict(
     batched: run several draws at once by vmap (True), one after the other (False), or choose (None).
     compile: compile draw and network together, on a GPU as a CUDA graph; the first call takes a minute,
              later ones with inputs of the same shape are several times faster.
+    on_nonfinite: see `model.predict`
     """
-    if isinstance(x, np.ndarray):
-        raise TypeError("x is a numpy array: give a tensor, torch.from_numpy(x), of the network's dtype")
-    if is_loader(x):
-        options = (num_draws, keep_samples, generator, batched, compile)
-        return over_loader(model, x, lambda inputs: predict(model, inputs, *options))
     if compile and generator is not None:
         raise ValueError("compile=True cannot take a generator: seed with torch.manual_seed instead")
+    options = (num_draws, keep_samples, generator, batched, compile)
+    return over_batches(model, x, lambda inputs: _predict_one(model, inputs, *options), on_nonfinite)
+
+
+def _predict_one(
+    model: Any,
+    x: Any,
+    num_draws: int,
+    keep_samples: bool,
+    generator: Generator | None,
+    batched: bool | None,
+    compile: bool,
+) -> Predictive:
     if not holds(x, Moments):
         return _predict(model, x, num_draws, keep_samples, generator, batched, compile)
     with _repeated(generator, next(model.parameters()).device):  # both passes get the same random numbers
@@ -87,13 +101,21 @@ def _predict(
 
 def is_loader(x: Any) -> bool:
     """Batches to predict one after the other, not one input."""
-    one_input = isinstance(x, Tensor | tuple | list | dict) or hasattr(x, "keys")
+    one_input = isinstance(x, Tensor | tuple | list | dict | str | bytes | np.ndarray) or hasattr(x, "keys")
     return isinstance(x, Iterable) and not one_input
 
 
-def over_loader(model: Any, loader: Iterable[Any], one: Callable[[Any], Predictive]) -> Predictive:
-    """The predictions `one` makes for the inputs of every batch, joined on the CPU."""
-    parts = [one(inputs_for(model, batch)).to("cpu") for batch in loader]
+def over_batches(model: Any, x: Any, one: Callable[[Any], Predictive], on_nonfinite: str) -> Predictive:
+    """The prediction that `one` makes for an input; for every batch of a loader, joined on the CPU."""
+    check_choice(ACTIONS, on_nonfinite, "on_nonfinite")
+    if not is_loader(x):
+        return answered(x, one, on_nonfinite)
+    parts: list[Predictive] = []
+    first = 0
+    for batch in x:
+        with counted_from(first):
+            parts.append(answered(inputs_for(model, batch), one, on_nonfinite).to("cpu"))
+        first += len(parts[-1])
     if not parts:
         raise ValueError("the loader is empty: nothing to predict")
     return concatenate(parts)

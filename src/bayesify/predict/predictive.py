@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.checks import Share, checked
 from bayesify.likelihoods import Likelihood
-from bayesify.likelihoods.shapes import match_shape
+from bayesify.likelihoods.shapes import as_tensor, match_shape
 from bayesify.moments import replace as replace_in
 from bayesify.predict.mixture import NormalMixture, OutputMixture, joined
 
@@ -55,7 +56,7 @@ class Predictive:
 
     @property
     def label(self) -> Tensor:
-        """The most probable class."""
+        """The most probable class; −1 where the probabilities are NaN (`predict(on_nonfinite="nan")`)."""
         self._only("classification", "label", "mean")
         return self.likelihood.classes.label(self.mean)
 
@@ -141,6 +142,7 @@ class Predictive:
         Classification: of the averaged probabilities. Regression: log of the likelihood's own density, averaged over
         the draws; of normal likelihoods without keep_samples=True the normal with the predictive's mean and variance.
         """
+        target = as_tensor(target, "target", self.mean)
         if self.likelihood.task == "classification":
             target = self.likelihood.check_probs(self.mean, target)
             return self.likelihood.classes.log_prob(self.mean, target)
@@ -156,11 +158,10 @@ class Predictive:
         self._only("regression", "level", "probs")
         return self._law.double().level(match_shape(self.mean, target).double())
 
-    def interval(self, mass: float = 0.9) -> tuple[Tensor, Tensor]:
+    @checked
+    def interval(self, mass: Share = 0.9) -> tuple[Tensor, Tensor]:
         """The central interval that holds `mass` of the predictive (regression) or of the draws'
         probabilities (classification), from the kept samples."""
-        if not 0 < mass < 1:
-            raise ValueError(f"mass={mass!r} must lie between 0 and 1")
         samples, _ = self._per_draw("interval")
         lower, upper = (1 - mass) / 2, (1 + mass) / 2
         if self.likelihood.task == "classification":

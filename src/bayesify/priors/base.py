@@ -110,6 +110,13 @@ def positive(name: str, value: Any) -> float:
     return number(name, value)
 
 
+def share(name: str, value: Any) -> float:
+    """`value` as a number from 0 to 1, or an error that names the option."""
+    if not 0 <= number(name, value) <= 1:
+        raise ValueError(f"prior {name}={value!r} must lie in 0 to 1, e.g. {name}=1.0")
+    return float(value)
+
+
 def whole(name: str, value: Any) -> float:
     """`value` as a positive whole number, or an error that names the option."""
     if positive(name, value) != int(value):

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bayesify.priors.base import Prior, number, positive
+from bayesify.priors.base import Prior, positive, share
 from bayesify.priors.joint import Direction, GroupLaplace
 from bayesify.priors.real import Normal
 
@@ -66,7 +66,7 @@ class WeightNorm(ByTensor):
     def __init__(self, scale: float = 5.0, bias_std: float = 1.0, flat: float = 0.0) -> None:
         self.scale = positive("scale", scale)
         self.bias_std = positive("bias_std", bias_std)
-        self.flat = number("flat", flat)
+        self.flat = share("flat", flat)
 
     def at(self, name: str, like: Tensor) -> Prior:
         """By the last part of the name."""

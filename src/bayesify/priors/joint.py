@@ -10,7 +10,7 @@ from torch import Tensor
 from bayesify import laws
 from bayesify.laws.base import where_inside
 from bayesify.laws.special import log_sphere_area
-from bayesify.priors.base import Prior, number, positive
+from bayesify.priors.base import Prior, number, positive, share
 
 TOLERANCE = 1e-4  # of the sum of a point of the simplex
 
@@ -90,7 +90,7 @@ class Direction(Joint):
     refusal = "the direction prior holds the length of features and is known up to a constant"
 
     def __init__(self, flat: float = 0.0) -> None:
-        self.flat = number("flat", flat)
+        self.flat = share("flat", flat)
 
     def tensor_log_prob(self, value: Tensor, ndim: int) -> Tensor:
         """Σ log p(φ): (*draws, *shape) → (*draws)."""

@@ -1,15 +1,14 @@
 """The face of every sampler: a torch optimiser whose steps draw from the posterior."""
 
 import inspect
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from numbers import Real
 from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
 
+from bayesify.checks import NotNegative, Positive, check_setting
 from bayesify.execution import capturing
 from bayesify.samplers.bucket import Bucket, Piece, same_kind, views
 from bayesify.samplers.resumable import Resumable
@@ -30,9 +29,9 @@ class Sampler(Resumable, ABC):
     Settings may differ between parameter groups; a group at temperature 0 is optimised, not sampled.
 
     A sampler's settings are the arguments of its `__init__` that have defaults: `bf.ThermostatMCMC` hands over those
-    that it finds there. `check` holds their ranges, the docstring of the class says what they mean.
+    that it finds there. Their annotations hold the ranges, the docstring of the class says what they mean.
 
-    Members, in this order: `states`, `settings`, `default_lr`, `preconditioner`, `check`, `fill`, `update`, and of a
+    Members, in this order: `states`, `settings`, `default_lr`, `preconditioner`, `fill`, `update`, and of a
     warm start `lightest`, `limits`, `unit`, `quiet`, `friction`, `rest`, `weigh`, `release`. All but `update` may be
     left out. With a warm start the states that `update` gets hold a "mass", by which the step of a coordinate is to be
     divided.
@@ -64,10 +63,11 @@ class Sampler(Resumable, ABC):
         num_data: int,
         seed: int = 0,
         *,
-        lr: float,
-        temperature: float = 1.0,
+        lr: Positive,
+        temperature: NotNegative = 1.0,
         **settings: Any,
     ) -> None:
+        check_setting("lr", lr, Positive)
         self.found_inf: Tensor | None = None  # set to skip a step on the device itself, as GradScaler does
         self.grad_scale: Tensor | None = None
         super().__init__(params, num_data, seed, {"lr": lr, "temperature": temperature, **settings})
@@ -75,15 +75,20 @@ class Sampler(Resumable, ABC):
     @classmethod
     def settings(cls, lr: float, num_data: int) -> dict[str, Any]:
         """The settings it takes, with what they are where none is given, at a step of `lr` on `num_data` examples."""
-        found: dict[str, Any] = {}
+        found = {name: a.default for name, a in cls._arguments().items() if a.default is not a.empty}
+        return {name: default for name, default in found.items() if name not in TECHNICAL}
+
+    @classmethod
+    def _arguments(cls) -> dict[str, inspect.Parameter]:
+        """The arguments of `__init__`, and those of the parents' that stand behind its **settings."""
+        found: dict[str, inspect.Parameter] = {}
         for kind in cls.__mro__:
             if "__init__" in vars(kind):
-                arguments = inspect.signature(vars(kind)["__init__"]).parameters.values()
-                found = {a.name: a.default for a in arguments if a.default is not a.empty} | found
-                # **settings stands for those of the parent
-                if not any(a.kind is a.VAR_KEYWORD for a in arguments):
+                arguments = inspect.signature(vars(kind)["__init__"]).parameters
+                found = {**arguments, **found}
+                if not any(a.kind is a.VAR_KEYWORD for a in arguments.values()):
                     break
-        return {name: default for name, default in found.items() if name not in TECHNICAL}
+        return found
 
     @classmethod
     def default_lr(cls, num_data: int, num_members: int = 1) -> float:
@@ -106,9 +111,12 @@ class Sampler(Resumable, ABC):
             self.warm.start = self.steps
 
     def check(self, group: Group) -> None:
-        """Raise for settings of a group that cannot be right."""
-        for name in ("lr", "temperature"):
-            check_number(name, group[name])
+        """Hold the settings of a group to their annotations; a group at lr 0 stands still."""
+        ranges = {"lr": NotNegative, "temperature": NotNegative}
+        for name, argument in self._arguments().items():
+            kind = ranges.get(name, argument.annotation)
+            if name in group and kind is not argument.empty and not isinstance(kind, str):
+                check_setting(name, group[name], kind)
 
     def fill(self, group: Group) -> None:
         """Settings left at None get their values, which then stay while the step size changes."""
@@ -277,14 +285,6 @@ class Sampler(Resumable, ABC):
 def base_lr(group: Group) -> float:
     """The step size before its schedule."""
     return float(group["initial_lr"] if "initial_lr" in group else group["lr"])
-
-
-def check_number(name: str, value: Any, above: bool = False) -> None:
-    """A setting of a group must be finite and not negative, or above 0."""
-    if isinstance(value, bool) or not isinstance(value, Real | Tensor):
-        raise TypeError(f"{name}={value!r} must be a number")
-    if not 0 <= float(value) < math.inf or (above and value == 0):
-        raise ValueError(f"{name}={value!r} must {'be positive' if above else 'not be negative'}, and finite")
 
 
 def check_first_step() -> None:

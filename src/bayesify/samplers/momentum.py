@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from bayesify.checks import NotNegative, Positive, check_setting
 from bayesify.names import lookup
-from bayesify.samplers.base import SGD_RATE, Group, Sampler, States, base_lr, check_number
+from bayesify.samplers.base import SGD_RATE, Group, Sampler, States, base_lr
 from bayesify.samplers.bucket import Bucket
 from bayesify.samplers.fused import available, fused_step
 from bayesify.samplers.kinetic import Number, kinetic
@@ -58,10 +59,10 @@ class MomentumSampler(Sampler):
         params: Any,
         lr: float,
         num_data: int,
-        mass: float = 1.0,
-        noise: float | None = None,
-        max_speed: float | None = None,
-        thermostat_rate: float = 1.0,
+        mass: Positive = 1.0,
+        noise: NotNegative | None = None,
+        max_speed: Positive | None = None,
+        thermostat_rate: NotNegative = 1.0,
         temperature: float = 1.0,
         integrator: str = "fused",
         seed: int = 0,
@@ -94,7 +95,7 @@ class MomentumSampler(Sampler):
     @classmethod
     def settings(cls, lr: float, num_data: int) -> dict[str, Any]:
         """m = 5.6e-5 · num_data and κ = 0.001 / lr²; no κ without a thermostat."""
-        check_number("lr", lr, above=True)
+        check_setting("lr", lr, Positive)
         known = super().settings(lr, num_data) | {"mass": MASS_PER_EXAMPLE * num_data}
         if "thermostat" in cls.states:
             return known | {"thermostat_rate": RATE / lr**2}
@@ -109,15 +110,6 @@ class MomentumSampler(Sampler):
     def injected(thermostat: Tensor | None, noise: Number) -> Number:
         """α(ξ), the rate of the injected noise; here D."""
         return noise
-
-    def check(self, group: Group) -> None:
-        """mass and max_speed above 0, noise and thermostat_rate not below."""
-        super().check(group)
-        check_number("mass", group["mass"], above=True)
-        check_number("thermostat_rate", group["thermostat_rate"])
-        for name in ("noise", "max_speed"):
-            if group[name] is not None:
-                check_number(name, group[name], above=name == "max_speed")
 
     def fill(self, group: Group) -> None:
         """D = −log(0.9) / lr where it is left out."""

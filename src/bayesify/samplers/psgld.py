@@ -1,12 +1,13 @@
 """Preconditioned stochastic-gradient Langevin dynamics."""
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from bayesify.samplers.base import SGD_RATE, Group, Sampler, States, base_lr, check_number
+from bayesify.checks import Positive, Range
+from bayesify.samplers.base import SGD_RATE, Group, Sampler, States, base_lr
 
 STEP = 0.01  # h P λ of a full batch at curvature 1 per example: the variance is 5 % too large
 
@@ -41,8 +42,8 @@ class PSGLD(Sampler):
         params: Any,
         lr: float,
         num_data: int,
-        decay: float = 0.999,
-        eps: float = 1e-5,
+        decay: Annotated[float, Range(least=0, below=1)] = 0.999,
+        eps: Positive = 1e-5,
         temperature: float = 1.0,
         seed: int = 0,
     ) -> None:
@@ -57,13 +58,6 @@ class PSGLD(Sampler):
     def preconditioner(cls, curvature: float, batch: int) -> float:
         """1 / √(the mean square of a gradient at the mode), λ̄ / b there."""
         return math.sqrt(batch / curvature)
-
-    def check(self, group: Group) -> None:
-        """0 ≤ decay < 1 and eps > 0."""
-        super().check(group)
-        if not 0 <= group["decay"] < 1:
-            raise ValueError(f"decay={group['decay']!r} must lie in [0, 1)")
-        check_number("eps", group["eps"], above=True)
 
     def fill(self, group: Group) -> None:
         """The step at which the group came."""

@@ -7,6 +7,7 @@ import torch
 from torch import Generator, Tensor
 from torch.optim import Optimizer
 
+from bayesify.checks import check_num_data, check_value
 from bayesify.samplers.bucket import Bucket
 from bayesify.samplers.centres import Centres
 from bayesify.samplers.warm_start import WarmStart
@@ -19,8 +20,8 @@ class Resumable(Optimizer):
     """
 
     def __init__(self, params: Any, num_data: int, seed: int, defaults: dict[str, Any]) -> None:
-        if isinstance(num_data, bool) or not isinstance(num_data, int) or num_data < 1:
-            raise ValueError(f"num_data={num_data!r} must be a positive whole number")
+        check_num_data(num_data)
+        check_value("seed", seed, int, 0)
         self.num_data = num_data
         self.seed = seed
         self.steps = 0

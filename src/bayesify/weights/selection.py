@@ -11,7 +11,7 @@ from bayesify.weights.calls import Slot
 from bayesify.weights.observing.origins import execution_order
 from bayesify.weights.observing.watch import layer_of
 from bayesify.weights.slots import find_slots, hidden_places
-from bayesify.weights.where import Candidate, Where, kind_of
+from bayesify.weights.where import Candidate, Where, check_where, kind_of
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,7 @@ def select(net: nn.Module, where: Where, example: tuple[Any, ...] | None = None)
 
     example: positional and keyword arguments of one call and, optionally, what picks the prediction out of its result
     """
-    if not isinstance(where, Where):
-        raise TypeError(f"where={where!r} must be a choice, e.g. bf.where.all; give other options by name")
+    check_where(where)
     slots, hidden = find_slots(net), hidden_places(net)
     first, last, order_rule = _ends(net, where, example)
     aliases: dict[int, list[str]] = {}

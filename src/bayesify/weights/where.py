@@ -39,10 +39,12 @@ class Where:
         return self.test(candidate)
 
     def __or__(self, other: "Where") -> "Where":
+        check_where(other)
         test = partial(_either, self, other)
         return Where(f"({self.text} | {other.text})", test, self.ordered or other.ordered)
 
     def __and__(self, other: "Where") -> "Where":
+        check_where(other)
         test = partial(_both, self, other)
         return Where(f"({self.text} & {other.text})", test, self.ordered or other.ordered)
 
@@ -51,6 +53,13 @@ class Where:
 
     def __repr__(self) -> str:
         return self.text
+
+
+def check_where(value: Any) -> None:
+    """Raise where `value` is no choice; a text is most likely a name, or a part of one."""
+    if not isinstance(value, Where):
+        example = f"bf.where.matching({value!r})" if isinstance(value, str) else "bf.where.all"
+        raise TypeError(f"where={value!r} must be a choice, e.g. {example}; give other options by name")
 
 
 # named functions, not lambdas: a model holds its `where`, and models are pickled
@@ -86,7 +95,7 @@ def matching(pattern: str) -> Where:
     """Parameters whose full name holds a match of the regular expression `pattern`."""
     try:
         compiled = re.compile(pattern)
-    except re.error as error:
+    except (re.error, TypeError) as error:
         raise ValueError(f"where.matching: {pattern!r} is not a regular expression ({error})") from None
     return Where(f"matching({pattern!r})", partial(_matches, compiled))
 

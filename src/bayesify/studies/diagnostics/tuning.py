@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from bayesify.batches import beside
+from bayesify.checks import Positive, check_setting
 from bayesify.methods import ThermostatMCMC
 from bayesify.samplers import SAMPLERS
-from bayesify.samplers.base import check_number
 
 STABLE = 0.3  # √(λ/m) h above it is read by the thermostat as gradient noise
 DECAY = 0.9
@@ -59,7 +59,7 @@ def suggest(
     """
     if model.num_data is None:
         raise ValueError("num_data is missing: give bayesify(..., num_data=len(train_set))")
-    check_number("lr", lr, above=True)
+    check_setting("lr", lr, Positive)
     x, y = beside(model, (x, y))
     curvature = _largest_curvature(model, x, y, iterations, seed)
     sampled = isinstance(model.method, ThermostatMCMC)

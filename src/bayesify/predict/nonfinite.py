@@ -1,0 +1,137 @@
+"""Examples that no answer can be given to: NaN or infinite numbers in the input, NaN in what is predicted.
+
+It reads values once a batch, after its last draw, and nothing inside of compiled or recorded code.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bayesify.execution import can_read_values
+from bayesify.predict.predictive import TENSORS, Predictive
+from bayesify.torch_internals import pytree
+from bayesify.weights import as_arguments
+
+ACTIONS = ("raise", "nan")  # of `on_nonfinite`
+NAMED = 10  # examples that a message names
+
+
+class NonFinitePredictionError(ValueError):
+    """Examples without an answer; `examples` are their numbers, counted from `first`."""
+
+    def __init__(self, inputs: list[int], outputs: list[int], total: int, first: int = 0) -> None:
+        self.inputs, self.outputs, self.total, self.first = inputs, outputs, total, first
+        self.examples = [first + i for i in sorted({*inputs, *outputs})]
+        found = inputs or outputs
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        named = ", ".join(str(first + i) for i in found[:NAMED]) + more
+        of = f"{len(found)} of {total} examples (counted from 0: {named})"
+        wrong = f"the inputs of {of} hold NaN or infinite numbers: mend them" if inputs else (
+            f"the predictions of {of} are NaN, their inputs are not: the network overflows, or its weights are NaN"
+        )  # fmt: skip
+        super().__init__(f"{wrong}; predict(on_nonfinite='nan') answers NaN and label -1 for these")
+
+
+@contextmanager
+def counted_from(first: int) -> Iterator[None]:
+    """Inside, the first example of a batch is number `first` of a data set."""
+    try:
+        yield
+    except NonFinitePredictionError as error:
+        raise NonFinitePredictionError(error.inputs, error.outputs, error.total, first) from None
+
+
+def answered(x: Any, one: Callable[[Any], Predictive], on_nonfinite: str) -> Predictive:
+    """`one(x)`; examples that are not finite raise, or with "nan" have NaN in every number."""
+    if not can_read_values():
+        return one(x)
+    try:
+        found = one(x if on_nonfinite == "raise" else _cleaned(x))
+    except Exception as error:  # of an operation that refuses NaN, perhaps
+        total = next((len(leaf) for leaf in pytree.tree_leaves(x) if isinstance(leaf, Tensor) and leaf.dim()), 1)
+        inputs = _examples(_in_inputs(x, total))
+        if not inputs:
+            raise
+        raise NonFinitePredictionError(inputs, [], total) from error
+    if _look_finite(x, found):
+        return found
+    in_inputs, in_outputs = _in_inputs(x, len(found)), _rows(found.mean.isnan()) | _rows(found.noise.isnan())
+    wrong = in_outputs if in_inputs is None else in_inputs | in_outputs
+    if not wrong.any():  # infinite by right, as the variance of heavy tails and masks, or their sum overflows
+        return found
+    if on_nonfinite == "raise":
+        raise NonFinitePredictionError(_examples(in_inputs), _examples(in_outputs), len(found))
+    return _blanked(found, wrong)
+
+
+def _look_finite(x: Any, found: Predictive) -> bool:
+    """Are the sums finite? Then all numbers are. The noise of classes is that of their probabilities."""
+    sums = [x.sum()] if isinstance(x, Tensor) and x.is_floating_point() else [t.sum() for _, t in _numbers(x)]
+    sums.append(found.mean.sum())
+    if found.likelihood.task == "regression":
+        sums.append(found.noise.sum())
+    if found.mean.device.type == "cpu":  # where reading is faster than adding
+        return all(map(math.isfinite, map(float, sums)))
+    return math.isfinite(float(sum(sums)))
+
+
+def _numbers(x: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of real or complex numbers in an input, with the name of its argument."""
+    args, kwargs = as_arguments(x)
+    for name, value in (*enumerate(args), *kwargs.items()):
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, Tensor) and leaf.layout is torch.strided:
+                if leaf.is_floating_point():
+                    yield str(name), leaf
+                elif leaf.is_complex():
+                    yield str(name), torch.view_as_real(leaf)
+
+
+def _in_inputs(x: Any, total: int) -> Tensor | None:
+    """Which of `total` examples have numbers that are not finite; None: no numbers. A tensor that is not of so many
+    rows belongs to all of them. Masks may hold −∞."""
+    found: Tensor | None = None
+    for name, numbers in _numbers(x):
+        wrong = numbers.isnan() if "mask" in name else ~numbers.isfinite()
+        rows = _rows(wrong) if wrong.dim() and len(wrong) == total else wrong.any().expand(total)
+        found = rows if found is None else found | rows
+    return found
+
+
+def _rows(wrong: Tensor) -> Tensor:
+    """(batch, ...) -> (batch,): is anything wrong?"""
+    return wrong.flatten(1).any(1) if wrong.dim() > 1 else wrong
+
+
+def _examples(wrong: Tensor | None) -> list[int]:
+    return [] if wrong is None else wrong.nonzero().flatten().tolist()
+
+
+def _cleaned(x: Any) -> Any:
+    """The input with 0 in place of what is not finite, so that it does no harm to other examples."""
+    if isinstance(x, dict):
+        return {key: value if "mask" in str(key) else _cleaned(value) for key, value in x.items()}
+    return pytree.tree_map(lambda t: _zeroed(t) if isinstance(t, Tensor) else t, x)
+
+
+def _zeroed(t: Tensor) -> Tensor:
+    return t.nan_to_num(0.0, 0.0, 0.0) if t.is_floating_point() and t.layout is torch.strided else t
+
+
+def _blanked(found: Predictive, wrong: Tensor) -> Predictive:
+    """NaN in all numbers of the examples that are `wrong`."""
+
+    def blank(value: Any, dim: int) -> Any:
+        def one(t: Tensor) -> Tensor:
+            return t.masked_fill(wrong.view([-1 if d == dim else 1 for d in range(t.dim())]), math.nan)
+
+        return None if value is None else pytree.tree_map(one, value)
+
+    tensors = {name: blank(getattr(found, name), int(name == "per_draw")) for name in TENSORS}
+    law = found.law and replace(found.law, outputs=blank(found.law.outputs, 1))
+    return replace(found, **tensors, law=law)
