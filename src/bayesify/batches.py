@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bayesify.checks import as_tensor
 from bayesify.moments import Moments
 from bayesify.torch_internals import pytree
 
@@ -28,7 +29,7 @@ def target_of(batch: Any) -> Tensor:
     if isinstance(batch, Mapping):
         for key in TARGETS:
             if key in batch:
-                return batch[key]
+                return as_tensor(batch[key], f"batch[{key!r}]")
         raise ValueError(f"the batch is a dict without 'labels' (keys: {', '.join(map(str, batch))})")
     if not isinstance(batch, list | tuple) or isinstance(batch, Moments) or len(batch) < 2:
         raise ValueError(f"the loader gives {type(batch).__name__}: (input, target) pairs are needed")
@@ -37,7 +38,7 @@ def target_of(batch: Any) -> Tensor:
             f"the loader gives {len(batch)} things at a time: (input, target) pairs are needed. Several inputs are "
             f"one tuple, ((a, b), target); sample weights go to model.loss in a loop of your own"
         )
-    return batch[1]
+    return as_tensor(batch[1], "the target of a batch")
 
 
 def inputs_for(model: Any, batch: Any) -> Any:

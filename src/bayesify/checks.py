@@ -13,6 +13,7 @@ from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+import torch
 from torch import Generator, Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,7 +45,9 @@ class Range:
 
     def __contains__(self, value: float) -> bool:
         low = (self.least is None or value >= self.least) and (self.above is None or value > self.above)
-        return low and (self.below is None or value < self.below) and (self.most is None or value <= self.most)
+        return (
+            low and (self.below is None or value < self.below) and (self.most is None or value <= self.most)
+        )
 
     def __str__(self) -> str:
         """In words: "of at least 1", "between 0 and 1"."""
@@ -157,29 +160,33 @@ def check_value(argument: str, value: Any, kind: Any, example: Any = None) -> No
 
 def check_fields(table: Any) -> None:
     """Hold the fields of a dataclass to their annotations. Numbers of numpy's become Python's, which files hold."""
-    kinds = _kinds(type(table))
+    kinds: dict[str, Any] = _kinds(type(table))  # type: ignore[arg-type]
     for each in fields(table):
         value = getattr(table, each.name)
         if isinstance(value, np.generic):
             value = value.item()
             object.__setattr__(table, each.name, value)
-        check_value(each.name, value, kinds.get(each.name, Any), None if each.default is MISSING else each.default)
+        check_value(
+            each.name, value, kinds.get(each.name, Any), None if each.default is MISSING else each.default
+        )
 
 
 def checked(function: F) -> F:
     """Hold the arguments of `function` that are plain data, or generators, to their annotations."""
     parameters = inspect.signature(function).parameters
-    kinds = {}
-    for name, kind in get_type_hints(function, include_extras=True).items():
-        if name in parameters and all(is_plain(each) or each is Generator for each in kinds_of(kind)):
-            kinds[name] = (kind, parameters[name].default)
-    places = [(i, name) for i, name in enumerate(parameters) if name in kinds]
+    kinds: dict[str, Any] = {}
+
+    def find_kinds() -> None:  # when it is first called: an import need not wait for it
+        for name, kind in get_type_hints(function, include_extras=True).items():
+            plain = all(is_plain(each) or each is Generator for each in kinds_of(kind))
+            kinds[name] = (kind if plain else Any, parameters[name].default if name in parameters else None)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        given = [(name, args[i]) for i, name in places if i < len(args)]
-        for name, value in (*given, *kwargs.items()):
-            if name in kinds and value is not kinds[name][1]:
+        if not kinds:
+            find_kinds()
+        for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
+            if name in kinds and kinds[name][0] is not Any and value is not kinds[name][1]:
                 check_value(name, value, *kinds[name])
         return function(*args, **kwargs)
 
@@ -192,6 +199,18 @@ def _kinds(table: type) -> dict[str, Any]:
         return get_type_hints(table, include_extras=True)
     except NameError:  # of a class of the user's whose annotations are known to type checkers alone
         return {}
+
+
+def as_tensor(value: Any, argument: str, like: Tensor | None = None) -> Tensor:
+    """`value` as a tensor: numbers in lists and numpy arrays are turned into one, on the device of `like`."""
+    if isinstance(value, Tensor):
+        return value
+    try:
+        return torch.as_tensor(value, device=None if like is None else like.device)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(
+            f"{argument} is a {type(value).__name__} that holds no numbers: give a tensor, e.g. torch.tensor([0, 1])"
+        ) from None
 
 
 def check_num_data(num_data: Any) -> None:

@@ -77,7 +77,9 @@ def test_name_and_task_are_needed(member: str) -> None:
 def test_options_are_plain_data() -> None:
     for options in ({"scale": torch.ones(())}, [1.0], {"scale": float("nan")}):
         law = type("Odd", (OwnStudentT,), {"options": options})
-        with pytest.raises(TypeError, match=r"likelihood Odd: options=.* must be a dict of finite numbers, .*float"):
+        with pytest.raises(
+            TypeError, match=r"likelihood Odd: options=.* must be a dict of finite numbers, .*float"
+        ):
             bf.bayesify(nn.Linear(3, 1), bf.Point(), law())
 
 

@@ -48,6 +48,7 @@ def predict(
     from bayesify.cli.run import Run
     from bayesify.cli.terminal import counted, note, output, rows_table
     from bayesify.cli.units import OriginalUnits
+    from bayesify.predict.nonfinite import counted_from
 
     trained, torch_device = Run.at(run, net, trust), choose_device(device)
     model = OriginalUnits(trained.model("best" if best else "last", torch_device), trained.normalisation)
@@ -56,20 +57,23 @@ def predict(
     strange: list[str] = []
     unreadable = 0
     for path in files:
+        mine: list[dict[str, Any]] = []
+        generator = Generator(torch_device).manual_seed(0)  # a file has the same answer beside any others
         try:
             examples = read_examples(path, trained.task, trained.config["data"])
+            for number, batch in enumerate(examples.split(batch_size)):
+                x = trained.normalisation.inputs(batch).to(torch_device)
+                with counted_from(number * batch_size):
+                    prediction = model.predict(x, num_draws, generator=generator)
+                for i, row in _rows(prediction, trained.task["class_names"]):
+                    mine.append({"file": str(path), "index": number * batch_size + i, **row})
         except (ValueError, OSError, ImportError) as error:
             note(f"error: {path}: {error}", "red")
             unreadable += 1
             continue
+        rows += mine
         found = None if scale is None else other_scale(examples, scale)
         strange += [] if found is None else [f"{path}: {found}"]
-        generator = Generator(torch_device).manual_seed(0)  # a file has the same answer beside any others
-        for number, batch in enumerate(examples.split(batch_size)):
-            x = trained.normalisation.inputs(batch).to(torch_device)
-            prediction = model.predict(x, num_draws, generator=generator)
-            for i, row in _rows(prediction, trained.task["class_names"]):
-                rows.append({"file": str(path), "index": number * batch_size + i, **row})
     if rows:
         title = f"{counted(len(rows), 'prediction')}, {counted(num_draws, 'draw')} each"
         cells = [_cells(row) for row in rows]

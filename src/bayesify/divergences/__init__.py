@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Generator, Tensor
 
-from bayesify.checks import check_positive_whole
+from bayesify.checks import check_positive_whole, check_value
 from bayesify.divergences.direct import accumulate_gradients, direct
 from bayesify.divergences.exact import closed_form_of, exact
 from bayesify.divergences.log_uniform import kl_to_log_uniform
@@ -67,6 +67,10 @@ def kl(
     noise: base noise (num_draws, *shape) to use instead of fresh draws; then E log q is the mean over it, too, and
         repar, stream and direct agree.
     """
+    if not isinstance(p, Prior):
+        raise TypeError(f"p={p!r} must be a prior, e.g. bf.prior('normal')")
+    if generator is not None and not isinstance(generator, Generator):
+        check_value("generator", generator, Generator | None)
     distribution = distribution_of(q)
     p = prior_of(distribution, p)
     function = lookup(ESTIMATORS, estimator, "estimator")

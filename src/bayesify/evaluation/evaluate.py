@@ -7,6 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.batches import inputs_for, target_of, to_device
+from bayesify.checks import Count, checked
 from bayesify.evaluation import metrics
 from bayesify.evaluation.metrics import ClassificationTally, RegressionTally
 from bayesify.evaluation.metrics.registry import measured, needs_whole, reported
@@ -23,11 +24,12 @@ SCORES: dict[str, Callable[[Predictive], Tensor]] = {
 }
 
 
+@checked
 def evaluate(
     model: Any,
     loader: Iterable[Any],
-    num_draws: int = 20,
-    num_bins: int = 15,
+    num_draws: Count = 20,
+    num_bins: Count = 15,
     generator: Generator | None = None,
     *,
     ood: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
@@ -43,6 +45,10 @@ def evaluate(
     ood: inputs of another kind (or several sets of them by name): adds auroc, aupr and fpr95 of the
     entropy, out of distribution positive; of named sets as "name/auroc".
     """
+    if not hasattr(model, "likelihood"):
+        raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned")
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise TypeError(f"loader={loader!r} must give batches, (input, target) pairs: e.g. a DataLoader")
     if model.likelihood.task == "regression":
         if ood is not None:
             raise ValueError("ood= is for classification: a regression has no score of unknown inputs here")

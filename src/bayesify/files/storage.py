@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.atomic import read_header, read_tensors, write_tensors
-from bayesify.files.differences import differences
+from bayesify.files.differences import differences, first_few
 from bayesify.files.packing import pack, unpack
 from bayesify.likelihoods import LIKELIHOODS, Likelihood
 from bayesify.likelihoods.base import LEARNED
@@ -56,6 +56,13 @@ def load(
     other keys or shapes, raises, names the difference, and leaves `net` as it was.
     """
     path = Path(path)
+    if not isinstance(net, nn.Module):
+        raise TypeError(
+            f"net={net!r} must be a network of the architecture that {path} was saved with: the file holds "
+            f"weights, not code"
+        )
+    if isinstance(net, BayesianModule):
+        raise TypeError("net is a model: give the plain network to bf.load, which makes a model of it")
     header = read_header(path)
     if "checkpoint" in header:
         raise ValueError(
@@ -81,6 +88,7 @@ def load(
         without_guards(net)
         raise
     model.load_state_dict(tensors)
+    _warn_of_nonfinite(path, tensors, {name for name, _ in model.named_parameters()})
     model.calibration = header.get("calibration")  # files of 0.1 have none, nor the next
     model.posterior.take_plain_data(header.get("posterior"))
     return model if map_location is None else model.to(map_location)
@@ -138,6 +146,21 @@ def _whole(name: str, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
         raise TypeError(f"state {name!r} is a {type(value).__name__}: only tensors can be saved")
     return value.full_tensor() if hasattr(value, "full_tensor") else value
+
+
+def _warn_of_nonfinite(path: Path, tensors: Mapping[str, Tensor], parameters: set[str]) -> None:
+    """NaN anywhere, infinite parameters; other tensors may hold −∞, as masks do."""
+    wrong = [
+        name
+        for name, t in tensors.items()
+        if t.is_floating_point() and (t.isnan() | t.isinf() if name in parameters else t.isnan()).any()
+    ]
+    if wrong:
+        warnings.warn(
+            f"{path} holds NaN or infinite numbers in {first_few(wrong, 3)}: the training had diverged, and "
+            f"predictions will be refused. Load an earlier file of the run",
+            stacklevel=3,
+        )
 
 
 def _inside(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

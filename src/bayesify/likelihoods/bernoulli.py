@@ -30,7 +30,7 @@ class Bernoulli(Likelihood):
 
     def summarize(self, output: Tensor) -> tuple[Tensor, Tensor]:
         logits = at_least_float32(output)
-        probs = logits.sigmoid()
+        probs, logits = logits.sigmoid(), logits.clamp(-100, 100)  # 0 · log 0 = 0, of a masked label
         entropy = -probs * F.logsigmoid(logits) - (1 - probs) * F.logsigmoid(-logits)
         return probs, entropy
 

@@ -1,10 +1,11 @@
 """What every likelihood does with shapes, precisions and weights of examples."""
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from bayesify.checks import as_tensor
 
 
 def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None, values: bool = False) -> Tensor:
@@ -12,7 +13,8 @@ def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None, values: bool = 
     if log_prob.shape[0] == 0:
         raise ValueError("the batch is empty: a loss needs at least one example")
     if sample_weight is not None:
-        sample_weight = as_tensor(sample_weight, "sample_weight", log_prob)
+        if not isinstance(sample_weight, Tensor):
+            sample_weight = as_tensor(sample_weight, "sample_weight", log_prob).to(log_prob.dtype)
         if sample_weight.shape != log_prob.shape:
             raise ValueError(
                 f"sample_weight has shape {tuple(sample_weight.shape)}, but there are "
@@ -25,17 +27,6 @@ def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None, values: bool = 
             )
         log_prob = sample_weight * log_prob
     return -log_prob.mean()
-
-
-def as_tensor(value: Any, argument: str, like: Tensor | None = None) -> Tensor:
-    """`value` as a tensor: numbers in lists and numpy arrays are turned into one, on the device of `like`."""
-    if isinstance(value, Tensor):
-        return value
-    try:
-        return torch.as_tensor(value, device=None if like is None else like.device)
-    except (TypeError, ValueError, RuntimeError):
-        what = type(value).__name__
-        raise TypeError(f"{argument} is a {what} that holds no numbers: give a tensor, e.g. torch.tensor([0, 1])") from None
 
 
 def normal_log_prob(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:

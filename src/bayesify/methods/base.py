@@ -23,8 +23,8 @@ class Method(ABC):
     where:     which parameters are random
     kl_weight: tempering of the KL; 1 is Bayes
 
-    Fields are held to their annotations, which hold the ranges of numbers (`bayesify.checks`): a `__post_init__` of your
-    own calls this one.
+    Fields are held to their annotations, which have the ranges of numbers (`bayesify.checks`): a `__post_init__` of
+    your own calls this one.
 
     Members, in this order: `needs_num_data`, `posterior`, `data_term`, `optimizer`, `check_optimizer`, `select`,
     `fixed_to`, `options`, `report_sections`.

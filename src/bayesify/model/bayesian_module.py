@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import beside, device_of
-from bayesify.checks import check_whole
+from bayesify.checks import Positive, as_tensor, check_setting, check_whole, checked
 from bayesify.execution import compiling
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
@@ -96,10 +96,13 @@ class BayesianModule(nn.Module):
                 return finished(
                     self.posterior.run(self.net, call, pick_member(self.posterior, self.net, generator))
                 )
+            target = as_tensor(target, "target", next(self.parameters(), None))
             return negative_elbo(self, call, target, num_draws, sample_weight)
 
     def loss(self, x: Any, y: Tensor, num_draws: int = 1, **kwargs: Any) -> Loss:
         """−ELBO per example and its parts. Through a DDP or FSDP wrapper call `wrapper(x, target=y)`."""
+        if y is None:
+            raise TypeError("y=None must be the targets of the batch; model(x) is the output without them")
         return self(x, target=y, num_draws=num_draws, **kwargs)
 
     def kl(self) -> Tensor:
@@ -119,9 +122,9 @@ class BayesianModule(nn.Module):
         keep_samples:  keep every draw, for `.samples` and `.interval()`. A regression that is not normal keeps the
                        outputs of all draws in any case, num_draws times the memory of one: its density needs them
         generator:     makes the draws reproducible
-        on_nonfinite:  for examples with NaN or infinite numbers in the input (−∞ in arguments called mask passes), or NaN
-                       in the output: "raise" names them; "nan" answers NaN, with label −1, and leaves the others as
-                       they are
+        on_nonfinite:  where examples have NaN or infinite numbers in the input (arguments called mask may hold −∞), or
+                       NaN in the output: "raise" names them; "nan" answers NaN and label −1 for them, and leaves the
+                       others as they are
         """
         check_whole(num_draws, "num_draws", 1)
         if mode not in MODES:
@@ -137,6 +140,7 @@ class BayesianModule(nn.Module):
         found = found if self.calibration is None else calibrated(found, self.calibration)
         return found if here is None else found.to(here)
 
+    @checked
     def draw(self, generator: Generator | None = None) -> nn.Module:
         """One posterior draw as a plain, deterministic network (a detached copy)."""
         with self._copying("draw"):
@@ -179,7 +183,9 @@ class BayesianModule(nn.Module):
 
         lr: None: 1e-3, but for some samplers (see `bf.ThermostatMCMC`)
         """
-        return self.method.optimizer(self, lr=self.method.default_lr(self) if lr is None else lr, **options)
+        lr = self.method.default_lr(self) if lr is None else lr
+        check_setting("lr", lr, Positive)
+        return self.method.optimizer(self, lr=lr, **options)
 
     def summary(self) -> Summary:
         """What became random, what stayed and why; parameter counts and overhead."""

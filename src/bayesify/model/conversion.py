@@ -48,6 +48,10 @@ def bayesify(
         likelihood = make_likelihood(likelihood)
     check_fields(method)
     check_likelihood(likelihood)
+    if output is not None and not callable(output):
+        raise TypeError(
+            f"output={output!r} must be a function of what the network returns, e.g. lambda out: out[0]"
+        )
     _check_network(net, [model.net for model in MODELS])
     if num_data is not None:
         check_num_data(num_data)

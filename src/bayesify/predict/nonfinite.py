@@ -53,7 +53,9 @@ def answered(x: Any, one: Callable[[Any], Predictive], on_nonfinite: str) -> Pre
     try:
         found = one(x if on_nonfinite == "raise" else _cleaned(x))
     except Exception as error:  # of an operation that refuses NaN, perhaps
-        total = next((len(leaf) for leaf in pytree.tree_leaves(x) if isinstance(leaf, Tensor) and leaf.dim()), 1)
+        total = next(
+            (len(leaf) for leaf in pytree.tree_leaves(x) if isinstance(leaf, Tensor) and leaf.dim()), 1
+        )
         inputs = _examples(_in_inputs(x, total))
         if not inputs:
             raise

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.checks import Share, checked
+from bayesify.checks import Share, as_tensor, checked
 from bayesify.likelihoods import Likelihood
-from bayesify.likelihoods.shapes import as_tensor, match_shape
+from bayesify.likelihoods.shapes import match_shape
 from bayesify.moments import replace as replace_in
 from bayesify.predict.mixture import NormalMixture, OutputMixture, joined
 

@@ -6,11 +6,14 @@ A tied weight has several places, its slots, and gets one value in all of them.
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from numbers import Real
 from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Generator, nn
 
 from bayesify import torch_internals as internals
+from bayesify.checks import check_value
 from bayesify.execution import compiling
 from bayesify.moments import Moments
 from bayesify.weights.observing.outside_references import RefuseStrays
@@ -38,6 +41,8 @@ def as_call(
     for_loss: bool = False,
 ) -> Call:
     """The call that a user's input and further keyword arguments mean."""
+    if generator is not None and not isinstance(generator, Generator):
+        check_value("generator", generator, Generator | None)
     return Call(*as_arguments(x, kwargs), generator, for_loss)
 
 
@@ -49,9 +54,17 @@ def as_arguments(x: Any, kwargs: Mapping[str, Any] | None = None) -> tuple[tuple
     if isinstance(x, Moments):
         return (x,), kwargs
     if isinstance(x, tuple | list):
+        if x and all(isinstance(item, Real | list) for item in x):
+            raise TypeError(f"x is a {type(x).__name__} of numbers: give a tensor, torch.tensor(x)")
         return tuple(x), kwargs
     if isinstance(x, dict) or hasattr(x, "keys"):  # a dict, or transformers' BatchEncoding
         return (), {**x, **kwargs}
+    if isinstance(x, np.ndarray):
+        raise TypeError("x is a numpy array: give a tensor, torch.from_numpy(x), of the network's dtype")
+    if isinstance(x, str | bytes):
+        raise TypeError(
+            f"x={x[:20]!r} is text: give what the network takes, tensors of tokens; (x,) to one that takes text itself"
+        )
     return (x,), kwargs
 
 
