@@ -60,6 +60,14 @@ class Running:
     def __init__(self, gains: Gains | None = None) -> None:
         self.gains = gains
         self.count = 0
+        self.carriers: list[Any] = []  # weak references to those of the pass
+
+    def let_go(self) -> None:
+        """The pass is over: what the network keeps of it is not corrected by what this counts."""
+        for reference in self.carriers:
+            if (carrier := reference()) is not None:
+                carrier.tape = None
+        self.carriers.clear()
 
     def corrected(self, func: Any, args: tuple[Any, ...], result: Any) -> Any:
         """The result of an operation, with its gain where it is one that has some."""
