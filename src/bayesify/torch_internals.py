@@ -240,6 +240,46 @@ def let_derivatives_be_traced() -> None:
             config.trace_autograd_ops = True
 
 
+def traced_with_derivatives(function: Any, example: tuple[Tensor, ...], table: dict[Any, Any]) -> nn.Module:
+    """`function` as a graph of plain operations, for any size of the first dimension of `example`: derivatives that it
+    takes are in it, which torch.export does not do. `table` replaces operations."""
+    purpose, lost = "exporting the covariance of the outputs", "bf.export with covariance='outputs'"
+
+    def internal(path: str) -> Any:
+        return _internal(path, purpose, lost)
+
+    shapes = "torch.fx.experimental.symbolic_shapes"
+    context, dynamic = internal(f"{shapes}.StatelessSymbolicContext"), internal(f"{shapes}.DimDynamic")
+    mode = internal("torch._subclasses.FakeTensorMode")(
+        shape_env=internal(f"{shapes}.ShapeEnv")(), allow_non_fake_inputs=True
+    )
+    free = [
+        mode.from_tensor(
+            t,
+            symbolic_context=context(dynamic_sizes=[dynamic.DYNAMIC, *[dynamic.STATIC] * (t.dim() - 1)]),
+        )
+        for t in example
+    ]
+    make_fx = internal("torch.fx.experimental.proxy_tensor.make_fx")
+    with internal("torch._export.utils._compiling_state_context")():
+        graph = make_fx(function, table, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*free)
+    for node in graph.graph.nodes:  # a batch of another size may have other strides
+        if node.target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default):
+            node.target = torch.ops.aten.reshape.default
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    return graph
+
+
+def derivative_forms(operations: list[Any]) -> dict[Any, Any]:
+    """How torch writes derivatives of operations in others."""
+    return _internal(
+        "torch._decomp.get_decompositions",
+        "exporting the covariance of the outputs",
+        "bf.export with covariance='outputs'",
+    )(operations)
+
+
 def constant_when_traced(function: Any) -> Any:
     """What torch.compiler.assume_constant_result does; calling it would load the compiler with bayesify."""
     function._dynamo_marked_constant = True

@@ -25,15 +25,18 @@ NETS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 def propagated(name: str, **options: Any) -> tuple[bf.BayesianModule, Tensor]:
     shape, net_options = NETS[name]
     torch.manual_seed(0)
-    net = make(name, num_outputs=5, input_shape=shape, **net_options)
+    net = make(name, num_outputs=2, input_shape=shape, **net_options)
     return bf.bayesify(net, bf.DensityPropagation(init_std=0.2, **options)).eval(), torch.randn(5, *shape)
 
 
 def check(found: Any, model: bf.BayesianModule, x: Any) -> None:
+    """Mean, variance and covariance, with an error of float32 over some hundred operations."""
     with torch.no_grad():
-        expected = model(x)
+        expected = torch.utils._pytree.tree_leaves(model(x))
     for ours, theirs in zip(expected, found, strict=True):
-        torch.testing.assert_close(torch.as_tensor(theirs), ours, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            torch.as_tensor(theirs), ours, rtol=1e-4, atol=1e-5 * float(ours.abs().max())
+        )
 
 
 @pytest.mark.parametrize(("name", "batch"), [("lenet_small", 1), ("resnet20", 2), ("vit_small_patch4", 2)])
@@ -43,7 +46,8 @@ def test_a_program_gives_mean_and_variance_for_any_batch(name: str, batch: int, 
     bf.export(model, x[:batch], tmp_path / "model.pt2")
     assert model.training
     loaded = torch.export.load(tmp_path / "model.pt2").module()
-    check(loaded(x), model.eval(), x)
+    for size in (5, 1):
+        check(loaded(x[:size]), model.eval(), x[:size])
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.GELU, nn.SiLU])
@@ -54,9 +58,7 @@ def test_full_covariance_has_the_covariance_as_second_output(
     model = bf.bayesify(net, bf.DensityPropagation(covariance="full"))
     x = torch.randn(4, 3)
     program = bf.export(model, x, tmp_path / "model.pt2")
-    *moments, cov = program.module()(x)
-    check(moments, model, x)
-    torch.testing.assert_close(cov, model(x).cov, rtol=1e-5, atol=1e-5)
+    check(program.module()(x), model, x)
 
 
 def test_noise_in_the_input_is_a_second_input(tmp_path: Path) -> None:
@@ -80,7 +82,7 @@ def test_a_network_that_takes_keywords(tmp_path: Path) -> None:
         def forward(self, input: Tensor, offset: Tensor) -> Tensor:
             return super().forward(input) + offset
 
-    model = bf.bayesify(Named(3, 2), bf.DensityPropagation())
+    model = bf.bayesify(Named(3, 2), bf.DensityPropagation()).eval()
     x = {"input": torch.randn(4, 3), "offset": torch.randn(4, 2)}
     program = bf.export(model, x, tmp_path / "model.pt2")
     check(program.module()(*x.values()), model, x)
@@ -94,7 +96,9 @@ def test_onnx_gives_the_same_mean_and_variance(name: str, tmp_path: Path) -> Non
     model, x = propagated(name)
     bf.export(model, x[:2], tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    check(session.run(["output_mean", "output_var"], {"x": x.numpy()}), model, x)
+    for size in (5, 3):
+        found = session.run(["output_mean", "output_var", "output_cov"], {"x": x[:size].numpy()})
+        check(found, model, x[:size])
 
 
 @needs_onnx
@@ -122,22 +126,66 @@ def test_onnx_with_full_covariance_names_it(tmp_path: Path) -> None:
     x = torch.randn(4, 3)
     bf.export(model, x, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    mean, var, cov = session.run(["output_mean", "output_var", "output_cov"], {"x": x.numpy()})
-    check((mean, var), model, x)
-    torch.testing.assert_close(torch.as_tensor(cov), model(x).cov.detach(), rtol=1e-5, atol=1e-5)
+    check(session.run(["output_mean", "output_var", "output_cov"], {"x": x.numpy()}), model, x)
 
 
-def test_it_is_said_where_variances_of_one_pass_are_smaller(tmp_path: Path) -> None:
+POOLS = {
+    "average": nn.AvgPool2d(2),
+    "average, padded": nn.AvgPool2d(3, 2, 1),
+    "max": nn.MaxPool2d(3, 2),
+    "strided": nn.Conv2d(4, 4, 3, stride=2, dilation=2),
+    "transposed": nn.ConvTranspose2d(4, 4, 2, stride=2),
+    "layer norm": nn.LayerNorm(8),
+}
+
+
+@needs_onnx
+@pytest.mark.parametrize("name", POOLS)
+def test_onnx_has_the_derivatives_of(name: str, tmp_path: Path) -> None:
+    import onnxruntime
+
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), POOLS[name], nn.Flatten(2), nn.LazyLinear(3), nn.Flatten()
     )
-    method = bf.DensityPropagation(covariance="outputs", init_std=0.2)
-    model, x = bf.bayesify(net, method).eval(), torch.rand(3, 1, 8, 8)
-    with pytest.warns(UserWarning, match="of the model's own on this example"):
+    x = torch.rand(3, 1, 8, 8)
+    net(x)
+    model = bf.bayesify(net, bf.DensityPropagation(init_std=0.2)).eval()
+    bf.export(model, x, tmp_path / "model.onnx")
+    found = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"x": x[:2].numpy()})
+    assert len(found) == 3
+    check(found, model, x[:2])
+
+
+@needs_onnx
+def test_onnx_of_many_classes_has_the_covariance_of_the_largest(tmp_path: Path) -> None:
+    import onnxruntime
+
+    torch.manual_seed(0)
+    model = bf.bayesify(nn.Linear(4, 120), bf.DensityPropagation(init_std=0.2)).eval()
+    x = torch.randn(3, 4)
+    bf.export(model, x, tmp_path / "model.onnx")
+    names = ["output_mean", "output_var", "output_top_indices", "output_top_cov"]
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    found = session.run(names, {"x": x[:2].numpy()})
+    assert torch.equal(torch.as_tensor(found.pop(2)), model(x[:2]).top.indices)
+    with torch.no_grad():
+        expected = model(x[:2])
+    for ours, theirs in zip((expected.mean, expected.var, expected.top.cov), found, strict=True):
+        torch.testing.assert_close(torch.as_tensor(theirs), ours, rtol=1e-4, atol=1e-6)
+
+
+def test_where_examples_meet_the_variances_of_one_pass_are_written(tmp_path: Path) -> None:
+    class Meeting(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            h = super().forward(input)
+            return h + h.mean(0)
+
+    model, x = bf.bayesify(Meeting(3, 2), bf.DensityPropagation()).eval(), torch.randn(4, 3)
+    with pytest.warns(UserWarning, match="depend on others"):
         program = bf.export(model, x, tmp_path / "model.pt2")
-    _, var = program.module()(x)
-    assert (var < model(x).var).all()
+    assert len(program.module()(x)) == 2
+    check(program.module()(x), model, x)
 
 
 @needs_onnx

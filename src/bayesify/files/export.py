@@ -1,4 +1,4 @@
-"""bf.export: a network that propagates moments as one file with two outputs, mean and variance."""
+"""bf.export: a network that propagates moments as one file with its outputs: mean, variance and covariance."""
 
 import importlib.util
 import warnings
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from bayesify.atomic import write_atomically
 from bayesify.batches import beside
+from bayesify.files.derivatives import traced
 from bayesify.model import BayesianModule
-from bayesify.moments import Moments
 from bayesify.passes.moments import is_moments
 from bayesify.predict.prediction import evaluating
 from bayesify.torch_internals import pytree
@@ -49,13 +49,13 @@ def export(model: BayesianModule, x: Any, path: str | Path) -> torch.export.Expo
     path:  "….pt2" for `torch.export.load(path).module()`, "….onnx" for ONNX runtimes (needs the packages onnx and
            onnxscript)
 
-    Outputs are the mean and the variance of what the network returns, for classes the logits before softmax; in ONNX
-    they are called output_mean and output_var (with full covariance output_cov beside them). Variances are those of
-    one pass, as with covariance="diagonal": the sweep of the default needs derivatives, which a program does not have.
-    A warning says how much smaller they are on the example.
+    Outputs are those of `model(x)`, for classes of the logits before softmax; in ONNX they are called output_mean,
+    output_var and output_cov (of more than 100 classes output_top_indices and output_top_cov in its place; with
+    covariance="diagonal" mean and variance alone). The derivatives by which the covariance is found are part of the
+    program, written out for every output: it grows with their number, and so does the time to write it.
 
     >>> bf.export(model, x[:2], "model.onnx")
-    >>> onnxruntime.InferenceSession("model.onnx").run(["output_mean", "output_var"], {"x": x.numpy()})
+    >>> onnxruntime.InferenceSession("model.onnx").run(["output_mean", "output_cov"], {"x": x.numpy()})
     """
     path = Path(path)
     if path.suffix not in SUFFIXES:
@@ -70,12 +70,8 @@ def export(model: BayesianModule, x: Any, path: str | Path) -> torch.export.Expo
     x = beside(model, x)
     flat = _Flat(model, x)
     with evaluating(model), torch.no_grad():
-        own, found = flat.outputs(*flat.example), _of_one_pass(flat)
-        outputs = _names("output", found)
-        if model.posterior.swept:
-            _tell_of_variances(found, own)
-        shapes = {"tensors": ({0: torch.export.Dim("batch")},) * len(flat.example)}
-        program = torch.export.export(flat.eval(), flat.example, dynamic_shapes=shapes)
+        outputs = _names("output", flat.outputs(*flat.example))
+        program = _program(flat)
     if path.suffix == ".pt2":
         write_atomically(path, lambda partial: _save_program(program, partial))
     else:
@@ -96,35 +92,24 @@ def _names(single: str, values: Any) -> list[str]:
     names = []
     for i, value in enumerate(values):
         name = single if len(values) == 1 else f"{single}{i}"
-        fields = [*value._fields, *(["cov"] if value.cov is not None else [])] if is_moments(value) else []
+        fields = [*value._fields] if is_moments(value) else []
+        fields += ["cov"] if fields and value.cov is not None else []
+        fields += ["top_indices", "top_cov"] if fields and value.top is not None else []
         names += [f"{name}_{field}" for field in fields] or [name]
     return names
 
 
-def _of_one_pass(flat: _Flat) -> Any:
-    """The outputs as the program has them."""
+def _program(flat: _Flat) -> Any:
+    """For a batch of any size."""
     posterior: Any = flat.model.posterior
-    swept, posterior.swept = posterior.swept, False
-    try:
-        return flat.outputs(*flat.example)
-    finally:
-        posterior.swept = swept
-
-
-def _tell_of_variances(written: Any, own: Any) -> None:
-    """How the variances of one pass compare with those of the model."""
-    pairs = zip(*([m.var.flatten() for m in _all_moments(each)] for each in (written, own)), strict=True)
-    ratio = float(torch.cat([one / other.clamp_min(1e-30) for one, other in pairs]).median())
-    if not 0.95 < ratio < 1.05:
-        warnings.warn(
-            f"the exported variances are those of one pass, {ratio:.2g} of the model's own on this example (median): "
-            f"the sweep by which the model finds them needs derivatives, which a program does not have",
-            stacklevel=3,
-        )
-
-
-def _all_moments(value: Any) -> list[Moments]:
-    return [m for m in pytree.tree_leaves(value, is_leaf=is_moments) if is_moments(m)]
+    module = traced(flat.eval(), flat.example) if posterior.swept else flat.eval()
+    batch = {0: torch.export.Dim("batch")}
+    shapes: Any = (
+        (batch,) * len(flat.example) if posterior.swept else {"tensors": (batch,) * len(flat.example)}
+    )
+    return torch.export.export(
+        module, flat.example, dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=True
+    )
 
 
 def _check_packages() -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bayesify.execution import can_read_values, compiling
+from bayesify.execution import can_read_values, compiling, exporting
 
 
 class Unknown(Exception):
@@ -34,15 +34,26 @@ def find_layouts(output: Tensor, places: Sequence[Tensor], batch: int, known: di
     """Of each of `places`, activations from which `output` (batch, …) was computed.
 
     An example's outputs depend on its own entries alone: derivatives of the first one's outputs tell which they are.
-    Learned once for all passes of the same shapes; compiled code that comes first goes by the shapes.
+    Learned once for all passes of the same shapes; compiled code that comes first goes by the shapes, and a program
+    for batches of every size by the pass before.
     """
+    dims = tuple(place.dim() for place in places)
+    if exporting():
+        if isinstance(known[dims], Unknown):
+            raise known[dims]
+        return [Layout(at.dim, batch) for at in known[dims]]
     key = (batch, *(tuple(place.shape) for place in places))
     if key not in known:
         if not can_read_values() or batch == 1:
             return [_candidates(place, batch)[0] for place in places]
         candidates = [_candidates(place, batch) for place in places]
         first = torch.autograd.grad(output[0].sum(), places, retain_graph=True, allow_unused=True)
-        known[key] = [_fitting(each, delta) for each, delta in zip(candidates, first, strict=True)]
+        try:
+            known[key] = [_fitting(each, delta) for each, delta in zip(candidates, first, strict=True)]
+        except Unknown as unknown:
+            known[dims] = unknown
+            raise
+    known[dims] = known[key]
     return known[key]
 
 

@@ -1,11 +1,13 @@
 """What each operation adds to a tape: which noise enters there, and which weights it uses."""
 
+import warnings
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesify.execution import compiling
 from bayesify.moments.missing import calling_module, name_of
 from bayesify.moments.norms_in_parts import is_weight
 from bayesify.moments.registry import RULES, spelled
@@ -112,7 +114,7 @@ def magnitude(x: Any, var: Tensor | None) -> Any:
 
 def _unshared(tape: Any, func: Any, function: Any, args: Any, values: Any, named: Any, result: Any) -> None:
     """What weights add to every entry, as if each entry had noise of its own."""
-    tape.unseen[f"{name_of(func)} in {calling_module()}"] = None
+    _tell_once(tape, f"{name_of(func)} in {calling_module()}")
     fixed = tuple(
         v.mean if is_weight(a) and isinstance(v, Moments) else v for a, v in zip(args, values, strict=True)
     )
@@ -122,6 +124,19 @@ def _unshared(tape: Any, func: Any, function: Any, args: Any, values: Any, named
     ):
         var = each.var if other is None else (each.var - other.var.detach()).clamp_min(0)
         tape.add_noise(each.mean, var)
+
+
+def _tell_once(tape: Any, place: str) -> None:
+    """That the noise of weights is not followed here."""
+    if compiling() or place in tape.unseen:
+        return
+    tape.unseen[place] = None
+    warnings.warn(
+        f"the covariance of the outputs does not follow the weights into {place}: their noise is taken as independent "
+        f"in every entry of the result, which makes variances too small where entries share it. "
+        f"bf.diagnostics.moment_check(model, loader) says whether that matters",
+        stacklevel=2,
+    )
 
 
 def _moments(value: Any) -> list[Moments]:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bayesify.execution import exporting
 from bayesify.moments.layouts import Layout
 from bayesify.moments.rules.pool import per_dimension
 
@@ -129,6 +130,8 @@ class Linear(Use):
         by_likeness = positions**2 * (inputs + seeds * outputs) + outputs * inputs * positions
         if by_likeness < by_rows:
             return _gram_by_likeness(delta, x, var)
+        if exporting():  # a program for batches of every size takes them as they come
+            return _gram(delta, x, var)
         size = max(1, AT_ONCE // max(seeds * var.numel(), 1))
         parts_of_batch = zip(delta.split(size, 1), x.split(size), strict=True)
         return torch.cat([_gram(d, each, var) for d, each in parts_of_batch])

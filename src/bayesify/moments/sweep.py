@@ -19,13 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.execution import compiling
+from bayesify.execution import compiling, exporting
 from bayesify.moments.layouts import Unknown, find_layouts
 from bayesify.moments.shared_noise import weighted_pairs
 from bayesify.moments.standin import replace
-from bayesify.moments.values import Moments
+from bayesify.moments.values import Moments, Top
 
-MOST = 100  # outputs of an example; more would take as many sweeps
+MOST = 100  # outputs of an example that are swept one by one
+TOP = 16  # of more than that, those with the largest means
+PROBES = 8  # combinations of the others
 
 
 def covariance(output: Moments) -> Tensor:
@@ -33,6 +35,31 @@ def covariance(output: Moments) -> Tensor:
     n = output.mean[0].numel()
     unit = torch.eye(n, dtype=output.mean.dtype, device=output.mean.device)
     return gram(output, unit.view(n, 1, *output.mean.shape[1:]).expand(n, *output.mean.shape))
+
+
+def covariance_of_top(output: Moments) -> Moments:
+    """`output` (batch, n) of many numbers with the covariance of the largest ones, and variances of the others whose
+    sum is right: those of one pass times tr Cov ÷ their sum, where E uᵀ Cov u = tr Cov over random signs u."""
+    mean, var = output.mean.detach(), output.var.detach()
+    indices = mean.topk(TOP, 1).indices
+    largest = torch.zeros_like(mean).scatter(1, indices, 1.0)
+    each = torch.zeros(len(mean), TOP, mean.shape[1], dtype=mean.dtype, device=mean.device)
+    seeds = each.scatter(2, indices[:, :, None], 1.0).transpose(0, 1)
+    probes = _signs(mean)[:, None] * (1 - largest)
+    found = gram(output, torch.cat([seeds, probes]))
+    cov, trace = found[:, :TOP, :TOP], found.diagonal(dim1=1, dim2=2)[:, TOP:].mean(1)
+    others = (var * (1 - largest)).sum(1).clamp_min(torch.finfo(var.dtype).tiny)
+    var = output.var * (trace / others)[:, None]
+    var = var.scatter(1, indices, cov.diagonal(dim1=1, dim2=2).to(var.dtype))
+    return Moments(output.mean, var, top=Top(indices, cov))
+
+
+def _signs(like: Tensor) -> Tensor:
+    """(PROBES, n) of a fixed hash: the same in every pass and in compiled code, so that predictions do not change."""
+    place = torch.arange(PROBES * like.shape[1], device=like.device)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
+        place = ((place ^ (place >> shift)) * factor) & 0xFFFFFFFF
+    return ((place & 1) * 2 - 1).to(like.dtype).view(PROBES, -1)
 
 
 def gram(output: Moments, seeds: Tensor) -> Tensor:
@@ -69,6 +96,8 @@ def _derivatives(end: Tensor, places: Any, seeds: Tensor, again: bool) -> Any:
     )
     if len(seeds) == 1:
         return [delta[None] for delta in one(seeds[0])]
+    if exporting():  # vmap's rules fix the size of the batch
+        return [torch.stack(deltas) for deltas in zip(*map(one, seeds), strict=True)]
     # not is_grads_batched, which takes convolutions seed by seed
     if compiling():
         return torch.func.vmap(one)(seeds)
@@ -84,30 +113,41 @@ def _of_entries(delta: Tensor, var: Tensor) -> Tensor:
 
 
 def finished(output: Any) -> Any:
-    """`output` with the covariances of what has a trace; of more than MOST numbers with their variances alone."""
+    """`output` with the covariances of what has a trace: of more than MOST numbers in a row with those of the largest,
+    of more in other shapes with their variances alone."""
     return replace(output, Moments, _finished)
 
 
 def _finished(output: Moments) -> Moments:
     if output.trace is None:
         return output
-    mean = output.mean if output.trace.tape.differentiable else output.mean.detach()
-    if not mean.dim() or mean[0].numel() > MOST or mean.shape[0] != output.trace.tape.batch:
+    tape = output.trace.tape
+    mean = output.mean if tape.differentiable else output.mean.detach()
+    if not mean.dim() or mean.shape[0] != tape.batch:
         return Moments(mean, output.var)
     try:
-        cov = covariance(output)
+        if mean[0].numel() <= MOST:
+            cov = covariance(output)
+            var = cov.flatten(1)[:, :: cov.shape[-1] + 1]  # the diagonal
+            return Moments(mean, var.reshape(mean.shape), cov=cov)
+        if mean.dim() == 2:
+            found = covariance_of_top(output)
+            return Moments(mean, found.var, top=found.top)
+        raise Unknown(
+            f"the covariance of the outputs is not taken of {mean[0].numel():,} numbers for each example. On a "
+            f"trained network bf.diagnostics.moment_check(model, loader) says how wrong variances are without it, and "
+            f"bf.moments.fit_gains(model, loader) corrects them"
+        )
     except Unknown as unknown:
         tell_once(output, unknown)
         return Moments(mean, output.var)
-    var = cov.flatten(1)[:, :: cov.shape[-1] + 1]  # the diagonal
-    return Moments(mean, var.reshape(mean.shape), cov=cov)
 
 
 def tell_once(output: Any, unknown: Unknown) -> None:
     """That outputs of this kind have the variances of one pass, and why."""
     heads = output if type(output) is tuple else (output,)
     told = next(head.trace.tape.layouts for head in heads if head.trace is not None)
-    if not told.get(str(unknown)):
+    if not compiling() and not told.get(str(unknown)):
         told[str(unknown)] = True
         warnings.warn(
             f"{unknown}. Variances are those of one pass, as with covariance='diagonal'", stacklevel=2

@@ -43,10 +43,16 @@ class Tape:
     differentiable: the covariance will be differentiated. Then means with the tape's graph are carried beside those
                     of the pass (`Carrier.twin`): in the one graph variances are constants, in the other they are not
     half:           the tape's graph is one of bfloat16, beside the pass too
+    unseen:         operations on weights whose sharing is left out, of earlier passes too
     """
 
     def __init__(
-        self, batch: int, layouts: dict[Any, Any], differentiable: bool = False, half: bool = False
+        self,
+        batch: int,
+        layouts: dict[Any, Any],
+        differentiable: bool = False,
+        half: bool = False,
+        unseen: dict[str, None] | None = None,
     ) -> None:
         self.batch = batch
         self.layouts = layouts
@@ -55,7 +61,7 @@ class Tape:
         self.beside = differentiable or half
         self.noises: list[tuple[Tensor, Tensor]] = []  # the mean where noise enters, and its variance
         self.uses: list[list[Use]] = []  # of each weight
-        self.unseen: dict[str, None] = {}  # operations on weights whose sharing is left out
+        self.unseen: dict[str, None] = {} if unseen is None else unseen
         self.carriers: list[Any] = []  # weak references to those of the pass
 
     def add_noise(self, mean: Tensor, var: Tensor) -> None:

@@ -20,19 +20,29 @@ class Moments(MeanVar):
 
     Unpacks as mean, var. What leaves a network may know more:
 
-    cov:   (batch, n, n), the covariance of the n numbers of each example; None where only the variances are known
+    cov:   (batch, n, n), the covariance of the n numbers of each example; None where it is not known whole
+    top:   of many numbers the covariance of the largest ones
     trace: by which `sweep` finds the covariance
     """
 
     cov: Tensor | None = None
+    top: "Top | None" = None
     trace: "Trace | None" = None
 
     def __new__(
-        cls, mean: Tensor, var: Tensor, *, cov: Tensor | None = None, trace: "Trace | None" = None
+        cls,
+        mean: Tensor,
+        var: Tensor,
+        *,
+        cov: Tensor | None = None,
+        top: "Top | None" = None,
+        trace: "Trace | None" = None,
     ) -> "Moments":
         self = super().__new__(cls, mean, var)
         if cov is not None:
             self.cov = cov
+        if top is not None:
+            self.top = top
         if trace is not None:
             self.trace = trace
         return self
@@ -44,6 +54,13 @@ class Moments(MeanVar):
         return super()._asdict
 
 
+class Top(NamedTuple):
+    """Some numbers of each example, (batch, k), and their covariance, (batch, k, k)."""
+
+    indices: Tensor
+    cov: Tensor
+
+
 class Trace(NamedTuple):
     """Where noise entered on the way (a `Tape`), and the mean with a graph from there."""
 
@@ -51,12 +68,19 @@ class Trace(NamedTuple):
     mean: Tensor
 
 
-pytree.register_pytree_node(  # the same with and without a covariance, which maps as mean and variance do
-    Moments,
-    lambda m: ([m.mean, m.var] if m.cov is None else [m.mean, m.var, m.cov], None),
-    lambda values, _: Moments(*values[:2], cov=values[2] if len(values) > 2 else None),
-    serialized_type_name="bayesify.Moments",
-)
+def _leaves(m: Moments) -> tuple[list[Tensor], None]:
+    return [m.mean, m.var, *([] if m.cov is None else [m.cov]), *(m.top or ())], None
+
+
+def _of_leaves(values: Any, _: Any) -> Moments:
+    mean, var, *more = values
+    return Moments(
+        mean, var, cov=more[0] if len(more) == 1 else None, top=Top(*more) if len(more) == 2 else None
+    )
+
+
+# the same with and without a covariance, which maps as mean and variance do
+pytree.register_pytree_node(Moments, _leaves, _of_leaves, serialized_type_name="bayesify.Moments")
 
 
 def certain(value: Tensor) -> Moments:

@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from bayesify.divergences import KL, kl_of
 from bayesify.divergences.multi_tensor import by_value
-from bayesify.execution import compiling, exporting
+from bayesify.execution import compiling
 from bayesify.families import Family, RandomTensor
 from bayesify.families.location_scale import LOG_STD_OF_NOTHING
 from bayesify.moments import Gains, Moments, replace
@@ -72,6 +72,7 @@ class Factorized(Posterior):
         self.swept, self.probed = swept, probed
         self.gains: Gains | None = None  # of the variances of one pass, in eval mode
         self.layouts: dict[Any, Any] = {}  # where activations have their examples, for the sweep
+        self.unseen: dict[str, None] = {}  # operations into which the sweep does not follow weights
         self.slots = selection.slots
         self.q = nn.Module()
         self.leaves = {name: self._leaf(name, **family_options) for name in self.slots}
@@ -136,10 +137,10 @@ class Factorized(Posterior):
         if self.gains is not None and net.training and call.for_loss and torch.is_grad_enabled():
             self._drop_gains()
         wanted = self.probed if call.for_loss else self.swept and not net.training and self.gains is None
-        if not wanted or exporting():  # a program for a batch of every size has no derivatives
+        if not wanted:
             return None if self.gains is None or net.training else self.gains.running()
         half = "half" in self.forms or ("half_on_gpu" in self.forms and next(net.parameters()).is_cuda)
-        return Tape(batch_of(call), self.layouts, torch.is_grad_enabled(), half)
+        return Tape(batch_of(call), self.layouts, torch.is_grad_enabled(), half, self.unseen)
 
     def _drop_gains(self) -> None:
         self.gains = None
@@ -181,8 +182,11 @@ class Factorized(Posterior):
 
     def notes(self) -> list[str]:
         said = dict.fromkeys(("local", "flipout"), "used more than once in a forward, so drawn once: ")
-        said["moments"] = "used more than once, taken as independent uses: "
+        if not self.swept:
+            said["moments"] = "used more than once, taken as independent uses: "
         notes = []
+        if self.unseen:
+            notes.append(f"noise of weights taken as independent in every entry: {', '.join(self.unseen)}")
         if self.repeated and self.sampling in said:
             notes.append(said[self.sampling] + ", ".join(sorted(self.repeated)))
         if self.unused:

@@ -7,7 +7,6 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.families import standard_normal
-from bayesify.moments import Moments
 
 
 def draws_of(output: Any, num_draws: int, generator: Generator | None, at_once: int) -> Iterable[Any]:
@@ -19,9 +18,15 @@ def draws_of(output: Any, num_draws: int, generator: Generator | None, at_once: 
     for start in range(0, num_draws, most):
         noise = _matched_noise(min(most, num_draws - start), output.mean, generator)
         if output.cov is not None:
-            yield _correlated(output, noise)
-        else:
-            yield output.mean + output.var.clamp_min(0).sqrt() * noise
+            yield _correlated(output.mean, output.cov, noise)
+            continue
+        drawn = output.mean + output.var.clamp_min(0).sqrt() * noise
+        if output.top is not None:
+            indices, cov = output.top
+            each = indices.expand(len(noise), *indices.shape)
+            top = _correlated(output.mean.gather(1, indices), cov, noise.gather(2, each))
+            drawn = drawn.scatter(2, each, top.to(drawn.dtype))
+        yield drawn
 
 
 def _matched_noise(n: int, like: Tensor, generator: Generator | None) -> Tensor:
@@ -33,13 +38,13 @@ def _matched_noise(n: int, like: Tensor, generator: Generator | None) -> Tensor:
     return noise / noise.square().mean(0).sqrt()
 
 
-def _correlated(output: Moments, noise: Tensor) -> Tensor:
+def _correlated(mean: Tensor, cov: Tensor, noise: Tensor) -> Tensor:
     """mean + root·noise with root·rootᵀ = cov, by eigenvalues: a covariance may lack full rank."""
-    values, vectors = torch.linalg.eigh(output.cov)
+    values, vectors = torch.linalg.eigh(cov)
     root = vectors * values.clamp_min(0).sqrt()[..., None, :]
     rows = noise.reshape(*noise.shape[:2], -1)
     if len(rows) > 2 * rows.shape[-1]:  # draws enough to have no covariance of their own
         own = torch.linalg.cholesky(torch.einsum("sbi,sbj->bij", rows, rows) / len(rows))
         rows = torch.linalg.solve_triangular(own, rows.permute(1, 2, 0), upper=False).permute(2, 0, 1)
     moved = torch.einsum("bij,sbj->sbi", root, rows)
-    return output.mean + moved.view(noise.shape)
+    return mean + moved.view(noise.shape)

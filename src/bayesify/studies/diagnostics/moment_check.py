@@ -118,7 +118,7 @@ def _compare(model: Any, call: Call, target: Tensor | None, member: int, each: i
         _score(model.likelihood, value[None], target),
         scores.sum(0),
         len(mean),
-        all(head.cov is not None for head in heads),
+        all(head.cov is not None or head.top is not None for head in heads),
     )
 
 

@@ -1,0 +1,97 @@
+"""Derivatives in a program for other runtimes, which know operations of a forward pass only."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bayesify import torch_internals as internals
+
+aten = torch.ops.aten
+#: those that torch itself can write in operations of a forward pass
+TORCHS_OWN = [
+    aten._softmax_backward_data,
+    aten._log_softmax_backward_data,
+    aten.select_backward,
+    aten.slice_backward,
+    aten.gelu_backward,
+    aten.tanh_backward,
+    aten.sigmoid_backward,
+    aten.threshold_backward,
+    aten.embedding_dense_backward,
+    aten.native_layer_norm_backward,
+    aten.native_group_norm_backward,
+    aten.unfold_backward,
+]
+
+
+def traced(program: nn.Module, example: tuple[Tensor, ...]) -> nn.Module:
+    """`program` as a graph of operations that torch.export takes, those of its derivatives among them."""
+    return internals.traced_with_derivatives(
+        program, example, {**internals.derivative_forms(TORCHS_OWN), **FORMS}
+    )
+
+
+def convolution_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    mask: Any,
+) -> Any:
+    """By the input: the convolution the other way round."""
+    if mask[1] or mask[2]:
+        return NotImplemented
+    if transposed:
+        back = aten.convolution(
+            grad, weight, None, stride, padding, dilation, False, [0] * len(stride), groups
+        )
+        return back, None, None
+    geometry = zip(x.shape[2:], grad.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
+    beyond = [size - ((n - 1) * s - 2 * p + d * (k - 1) + 1) for size, n, k, s, p, d in geometry]
+    back = aten.convolution(grad, weight, None, stride, padding, dilation, True, beyond, groups)
+    return back, None, None
+
+
+def max_pool2d_backward(grad: Tensor, x: Tensor, *_: Any) -> Tensor:
+    """To the entries that were chosen."""
+    zeros = torch.zeros_like(x).flatten(-2)
+    return zeros.scatter_add(-1, _[-1].flatten(-2), grad.flatten(-2)).reshape(x.shape)
+
+
+def avg_pool2d_backward(
+    grad: Tensor,
+    x: Tensor,
+    kernel: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> Any:
+    """In equal parts to the entries of a window: a transposed convolution of every channel by itself."""
+    stride = stride or kernel
+    if ceil_mode or (any(padding) and not count_include_pad):
+        return NotImplemented
+    share = 1 / (divisor or kernel[0] * kernel[1])
+    ones = torch.full((x.shape[-3], 1, *kernel), share, dtype=grad.dtype, device=grad.device)
+    geometry = zip(x.shape[-2:], grad.shape[-2:], kernel, stride, padding, strict=True)
+    beyond = [size - ((n - 1) * s - 2 * p + k) for size, n, k, s, p in geometry]
+    inside = [min(b, s - 1) for b, s in zip(beyond, stride, strict=True)]
+    back = F.conv_transpose2d(grad, ones, None, stride, padding, inside, x.shape[-3])
+    rest = [b - i for b, i in zip(beyond, inside, strict=True)]
+    return F.pad(back, (0, rest[1], 0, rest[0])) if any(rest) else back
+
+
+FORMS = {
+    aten.convolution_backward.default: convolution_backward,
+    aten.max_pool2d_with_indices_backward.default: max_pool2d_backward,
+    aten.avg_pool2d_backward.default: avg_pool2d_backward,
+}
