@@ -6,6 +6,8 @@
     python benchmarks/trained_moments.py --table *.json                                         # parts together
     python benchmarks/trained_moments.py --nets mlp cnn --objectives probe --seeds 0 --epochs 30 --draws 1000 --forms
                                                                      # the same posteriors, read out in every form
+    python benchmarks/trained_moments.py --nets mlp cnn --objectives probe --seeds 0 --epochs 30 --draws 4000
+        --input-noise 0.3                                            # what noise in the inputs adds
 
 Every network fresh, then trained by each objective: density propagation with logits "bound" or "probe", and `mc_vi`,
 which trains by one draw a step for as many epochs. Columns:
@@ -31,6 +33,10 @@ Several seeds: mean ± its error.
 
 --forms reads the same posteriors out by other options of `bf.DensityPropagation`, with columns of their own: outputs,
 diagonal, diagonal with gains (`bf.moments.fit_gains`), full covariance, and full covariance to first order.
+
+--input-noise STD gives the inputs (whose std is 1) independent noise, `bf.Moments(x, STD²)`. A table has the parts of
+`bf.moments.sources` ÷ drawn variances: "weights" ÷ that of drawn weights; "inputs" ÷ that of noisy inputs to the
+network of mean weights, and ÷ what noise adds when both are drawn; and the whole ÷ that of both.
 """
 
 import argparse
@@ -224,11 +230,39 @@ class Run:
             found.append({"form": form, **record, "width": check.width, "pass": self.cost(other)})
         return found
 
+    def input_noise(self, model: bf.BayesianModule) -> Record:
+        """Log ratios of the parts of the variance to drawn ones: geometric mean, 5 and 95 %."""
+        x, std, plain = self.test[0][:NUM_EXAMPLES], self.a.input_noise, model.mean_net().eval()
+        torch.manual_seed(0)
+        drawn: dict[str, list[Tensor]] = {"weights": [], "inputs": [], "both": []}
+        for _ in range(self.a.draws):
+            one, noisy = model.draw().eval(), x + std * torch.randn_like(x)
+            for name, net, value in (("weights", one, x), ("inputs", plain, noisy), ("both", one, noisy)):
+                drawn[name].append(net(value))
+        var = {name: torch.stack(values).var(0) for name, values in drawn.items()}
+        weights, inputs = bf.moments.sources(model, bf.Moments(x, torch.full_like(x, std**2)))
+        pairs = {
+            "weights": weights / var["weights"],
+            "inputs": inputs / var["inputs"],
+            "inputs, added": inputs / (var["both"] - var["weights"]),
+            "both": (weights + inputs) / var["both"],
+        }
+        return {name: spread(ratio) for name, ratio in pairs.items()} | {
+            "share": (inputs / (weights + inputs)).median().item()
+        }
+
     def cost(self, model: bf.BayesianModule) -> float:
         """Time of one pass ÷ that of the plain network."""
         x, plain = self.test[0][: self.a.batch], model.mean_net().eval()
         device = str(self.a.device)
         return measure(lambda: model(x), device, 0.5).seconds / measure(lambda: plain(x), device, 0.5).seconds
+
+
+def spread(ratio: Tensor) -> Record:
+    """Of ratios: the geometric mean, 5 and 95 %; without those to a difference of drawn variances below 0."""
+    logs = ratio[ratio > 0].log()
+    low, high = logs.quantile(torch.tensor([0.05, 0.95], device=logs.device)).exp().tolist()
+    return {"ratio": logs.mean().exp().item(), "low": low, "high": high}
 
 
 def log_stds(model: bf.BayesianModule) -> Tensor:
@@ -273,6 +307,9 @@ def records(run: Run) -> list[Record]:
                 training = {} if weight is None else run.train(model, net, seed)
                 key = {"net": net, "objective": objective, "kl_weight": weight, "seed": seed}
                 record = {**key, "epochs": a.epochs, **training, **run.measured(model, net)}
+                if a.input_noise and isinstance(model.method, bf.DensityPropagation):
+                    with torch.no_grad():
+                        record["noise"] = run.input_noise(model)
                 if a.forms and isinstance(model.method, bf.DensityPropagation):
                     record["forms"] = run.forms(model, net)
                 print(json.dumps(record), flush=True)
@@ -299,8 +336,21 @@ def print_table(found: list[Record]) -> None:
     counts = sorted({len(same) for same in groups.values()})
     epochs = sorted({record["epochs"] for record in found})
     table(f"digits; epochs {epochs}, seeds of a row {counts}", rows, ["", "KL weight", "variance", *COLUMNS])
+    noisy = [record for record in found if "noise" in record]
+    if noisy:
+        print_noise(noisy)
     if any("forms" in record for record in found):
         print_forms([{**r, **form} for r in found for form in r.get("forms", [])])
+
+
+def print_noise(found: list[Record]) -> None:
+    """A row for each record."""
+    names = ("weights", "inputs", "inputs, added", "both")
+    rows = []
+    for r in found:
+        cells = [variance([r["noise"][name]]) for name in names]
+        rows.append([f"{r['net']}, {r['objective']}", *cells, f"{r['noise']['share']:.2f}"])
+    table("noise in the inputs: parts of the variance ÷ drawn ones", rows, ["", *names, "inputs' share"])
 
 
 def print_forms(found: list[Record]) -> None:
@@ -346,6 +396,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=5e-3)
     parser.add_argument("--covariance", choices=("outputs", "diagonal", "full"), default="outputs")
     parser.add_argument("--forms", nargs="*", choices=list(FORMS), help="all of them, where none is named")
+    parser.add_argument("--input-noise", type=float, metavar="STD", help="of the inputs")
     parser.add_argument("--draws", type=int, default=500, help="of the weights, for variances")
     parser.add_argument("--networks", type=int, default=50, help="drawn, for accuracies")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

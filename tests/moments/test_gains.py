@@ -39,7 +39,7 @@ def pooled() -> nn.Module:
 
 def digits() -> tuple[Tensor, Tensor]:
     part = load("digits").train
-    return part.inputs[:400].float() / 8 - 1, part.targets[:400]
+    return (part.inputs[:400] - 0.3) / 0.4, part.targets[:400]
 
 
 def bright(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
