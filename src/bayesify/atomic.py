@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 HEADER = "bayesify"  # the key of our header among the safetensors metadata
+SEALED_BY = "header_checksum"
+SEAL = f', "{SEALED_BY}": '  # the end of a header: a checksum of what stands before it; older files have none
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -88,8 +90,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
             first[same] = name
             stored[name] = _own(tensor, used)
     checksums = {name: _checksum(tensor) for name, tensor in stored.items()}
-    text = json.dumps({**header, "aliases": aliases, "checksums": checksums})
+    facts = {"aliases": aliases, "checksums": checksums, "layout": _layout(stored)}
+    text = _sealed(json.dumps({**header, **facts})[:-1])
     write_atomically(path, lambda partial: save_file(stored, partial, metadata={HEADER: text}))
+
+
+def _sealed(text: str) -> str:
+    """A JSON table without its last brace, with the checksum of itself and the brace."""
+    return f"{text}{SEAL}{zlib.crc32(text.encode())}}}"
 
 
 def _own(tensor: Tensor, used: set[int]) -> Tensor:
@@ -114,25 +122,50 @@ def read_header(path: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} is a safetensors file, but bayesify did not write it (no {HEADER!r} header)"
         )
+    text = metadata[HEADER]
+    if SEAL in text and _sealed(text.rpartition(SEAL)[0]) != text:
+        raise ValueError(f"{path} has a damaged header (its bytes have changed)")
     try:
-        return json.loads(metadata[HEADER])
-    except json.JSONDecodeError as error:
+        header = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} has a damaged header ({error})") from None
+    tables = ("aliases", "checksums")
+    if not isinstance(header, dict) or not all(isinstance(header.get(key), dict) for key in tables):
+        raise ValueError(f"{path} has a damaged header (it lacks {' or '.join(tables)})")
+    return {key: value for key, value in header.items() if key != SEALED_BY}
 
 
 def read_tensors(path: Path, header: Mapping[str, Any], device: Any = "cpu") -> dict[str, Tensor]:
     """All tensors, checked against the checksums in the header; aliases point to the same tensor."""
-    tensors: dict[str, Tensor] = {}
+    tensors = {name: tensor.to(device) for name, tensor in checked_tensors(path, header)}
+    lost = [name for name in header["aliases"].values() if name not in tensors]
+    if lost:
+        raise ValueError(f"{path} is damaged: it lacks {', '.join(map(str, lost))}")
+    return {**tensors, **{alias: tensors[name] for alias, name in header["aliases"].items()}}
+
+
+def checked_tensors(path: Path, header: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Every stored tensor with its name, one at a time; a ValueError where the file is not what was written."""
     with safe_open(path, framework="pt") as file:
-        for name in file.keys():  # noqa: SIM118  (safe_open is not a mapping)
+        names = list(file.keys())
+        missing = sorted(set(header["checksums"]) - set(names))
+        if missing:
+            raise ValueError(f"{path} is damaged: it lacks {', '.join(missing)}")
+        empty: dict[str, Tensor] = {}  # dtypes and shapes
+        for name in names:
             tensor = file.get_tensor(name)
             if _checksum(tensor) != header["checksums"].get(name):
                 raise ValueError(f"{path} is damaged: the bytes of tensor {name!r} have changed")
-            tensors[name] = tensor.to(device)
-    missing = set(header["checksums"]) - set(tensors)
-    if missing:
-        raise ValueError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}")
-    return {**tensors, **{alias: tensors[name] for alias, name in header["aliases"].items()}}
+            empty[name] = tensor.to("meta")
+            yield name, tensor
+    if header.get("layout", layout := _layout(empty)) != layout:
+        raise ValueError(f"{path} is damaged: the shape or dtype of a tensor has changed")
+
+
+def _layout(tensors: Mapping[str, Tensor]) -> int:
+    """A checksum of names, dtypes and shapes."""
+    facts = sorted(f"{name} {tensor.dtype} {tuple(tensor.shape)}" for name, tensor in tensors.items())
+    return zlib.crc32("\n".join(facts).encode())
 
 
 def _checksum(tensor: Tensor) -> int:

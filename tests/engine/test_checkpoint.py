@@ -19,7 +19,7 @@ import torch
 from training_job import train
 
 from bayesify import atomic as files
-from bayesify.engine.checkpoint import find_checkpoints, read_newest
+from bayesify.engine.checkpoint import find_checkpoints, sound_checkpoints
 
 JOB = Path(__file__).with_name("training_job.py")
 TIMING = {"seconds", "examples_per_second"}
@@ -107,8 +107,7 @@ def assert_on_cuda(folder: Path, said: list[dict[str, Any]]) -> None:
     """Every parameter and buffer lived on the GPU, and its generator is in the checkpoints."""
     print(f"on {torch.cuda.get_device_name()}: {said}")
     assert [each["devices"] for each in said] == [["cuda:0"]] * 2
-    newest = read_newest(folder / "killed" / "checkpoints")
-    assert newest is not None
+    _, newest = next(sound_checkpoints(folder / "killed" / "checkpoints"))
     assert "cuda.0" in newest["random"][0][0]
 
 

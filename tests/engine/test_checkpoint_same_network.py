@@ -85,7 +85,8 @@ def test_other_settings_of_the_optimiser_are_noted(tmp_path: Path) -> None:
         return [note for note in history.notes if "asked for" in note]
 
     assert go_on(1, 1e-3, 0.5) == go_on(2, 1e-3, 0.5) == []
-    (note,) = go_on(3, 2e-3, 1.0)
+    with pytest.warns(UserWarning, match=r"settings are others .*: method.temperature: 0.5 → 1.0. What"):
+        (note,) = go_on(3, 2e-3, 1.0)
     asked, stored = note.split(" asked for, but the stored run has ")
     assert "lr=0.002" in asked and "temperature=1.0" in asked and "mass" not in asked
     assert "lr=0.001" in stored and "temperature=0.5" in stored

@@ -89,16 +89,18 @@ def pictures(bad_at: int | None = None) -> Split:
 def test_nan_pixels(method: Any, tmp_path: Path) -> None:
     """The step is not taken, the checkpoints stay, and the run goes on with clean data."""
 
-    def run(split: Split, epochs: int) -> bf.History:
+    def run(split: Split, epochs: int, **options: Any) -> bf.History:
         torch.manual_seed(0)
         net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 2))
         made = bf.bayesify(net, method, num_data=64)
-        return bf.fit(made, Loader(split, 16, shuffle=True), epochs=epochs, folder=tmp_path, **QUIET)
+        return bf.fit(
+            made, Loader(split, 16, shuffle=True), epochs=epochs, folder=tmp_path, **QUIET, **options
+        )
 
     run(pictures(), 1)
     before = files(tmp_path / "checkpoints")
     with pytest.raises(NonFiniteError, match=r"the batch holds NaN or infinite values \(input 0, shape"):
-        run(pictures(bad_at=20), 2)
+        run(pictures(bad_at=20), 2, data_changed=True)
     assert files(tmp_path / "checkpoints") == before
     assert len(run(pictures(), 2)) == 2
 

@@ -160,6 +160,7 @@ def test_transformers_attention_can_be_chosen() -> None:
         ("bert", (3, 32, 32), {}, "model type='bert' does not exist; choose from .*vit"),
         ("vit", (13,), {}, r"input_shape=\(13,\) must be \(channels, height, width\)"),
         ("vit", (3, 32, 32), {"hiden_size": 8}, "option='hiden_size' .* Did you mean 'hidden_size'"),
+        ("vit", (3, 32, 32), {"attn_implementation": "a/kernel"}, "choose from eager, sdpa"),
         ("textnet", (1, 32, 32), {}, "takes 3 channels only; repeat a single channel"),
     ],
 )

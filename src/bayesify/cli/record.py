@@ -14,6 +14,7 @@ import bayesify
 from bayesify.cli.input_scale import scale_of
 from bayesify.cli.settings import TABLES, Tables, check_tables
 from bayesify.data import DataSet, Normalisation
+from bayesify.data.fingerprint import fingerprint
 from bayesify.engine.checkpoint import find_checkpoints
 from bayesify.nets import is_outside
 
@@ -54,6 +55,7 @@ def config_of(tables: Tables, ds: DataSet, outputs: int, device: torch.device) -
         "bayesify_run": FORMAT,
         **{key: tables[key] for key in TABLES},
         "task": task_of(ds, outputs),
+        "fingerprint": {part: fingerprint(split) for part, split in ds.parts().items()},
         "versions": versions(),
         "device": device_name(device),
         "modules_from": os.getcwd() if is_outside(tables["net"]["name"]) else None,
@@ -62,8 +64,6 @@ def config_of(tables: Tables, ds: DataSet, outputs: int, device: torch.device) -
 
 def task_of(ds: DataSet, outputs: int) -> dict[str, Any]:
     """What the network's inputs and outputs mean."""
-    n = ds.normalisation
-    numbers = {"mean": n.mean, "std": n.std, "target_mean": n.target_mean, "target_std": n.target_std}
     return {
         "kind": ds.task,
         "input_shape": list(ds.input_shape),
@@ -72,7 +72,7 @@ def task_of(ds: DataSet, outputs: int) -> dict[str, Any]:
         "num_targets": ds.num_outputs,
         "class_names": None if ds.class_names is None else list(ds.class_names),
         "scale": None if len(ds.train) == 0 else scale_of(ds.train),
-        "normalisation": {key: None if v is None else v.tolist() for key, v in numbers.items()},
+        "normalisation": ds.normalisation.numbers(),
         "num_train": len(ds.train),
         "num_val": 0 if ds.val is None else len(ds.val),
         "num_test": len(ds.test),

@@ -105,6 +105,11 @@ class DataSet:
             targets = self.train.targets if len(self.train) else self.test.targets
             check_several_classes(targets, f"data set {self.name!r}, {learnt} targets")
 
+    def parts(self) -> dict[str, Split]:
+        """Those that hold examples, by name."""
+        found = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: part for name, part in found.items() if part is not None and len(part)}
+
     def _check(self, split: Split, where: str) -> None:
         check_counts(len(split.inputs), len(split.targets), where)
         check_shape(tuple(split.inputs.shape[1:]), self.input_shape, f"{where} inputs")

@@ -2,12 +2,14 @@
 
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from bayesify.data.augment import AUGMENTATIONS, draw_choices
 from bayesify.data.dataset import Split
+from bayesify.data.fingerprint import fingerprint
 from bayesify.data.image_files import ImageFiles
 from bayesify.data.normalisation import Normalisation
 from bayesify.names import lookup
@@ -84,6 +86,15 @@ class Loader:
         if not 0 <= batch_index <= len(self):
             raise ValueError(f"start_at({batch_index}): the epoch has batches 0..{len(self) - 1}")
         self._first = batch_index
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells these data from others, as plain data (`bayesify.data.fingerprint`)."""
+        return {
+            "num_data": self.num_data,
+            "input_shape": list(self._inputs.shape[1:]),
+            "normalisation": self._normalise.numbers(),
+            "examples": fingerprint(Split(self._inputs, self._targets)),
+        }
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         first, self._first = self._first, 0

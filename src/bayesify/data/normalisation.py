@@ -36,6 +36,10 @@ class Normalisation:
         """mean 0, std 1 for any number of channels: uint8 still becomes x / 255."""
         return cls(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
 
+    def numbers(self) -> dict[str, list[float] | None]:
+        """As plain data."""
+        return {name: None if value is None else value.tolist() for name, value in vars(self).items()}
+
     def to(self, device: torch.device | str, dtype: torch.dtype = torch.float64) -> "Normalisation":
         """The same numbers on `device`, in `dtype`."""
         return replace(self, **{k: v.to(device, dtype) for k, v in vars(self).items() if v is not None})

@@ -2,17 +2,29 @@
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bayesify.atomic import read_header, read_tensors, write_tensors
-from bayesify.files.differences import differences
+from bayesify.atomic import checked_tensors, read_header, read_tensors, write_tensors
 
 FORMAT = 1
+#: what a `RunState` puts into a checkpoint, and of what kind it is
+KINDS: dict[str, Any] = {
+    **dict.fromkeys(("epoch", "batch", "step", "seen", "bad_epochs"), int),
+    **dict.fromkeys(("sums", "history", "random", "epoch_random"), list),
+    **dict.fromkeys(("model", "optimizer"), dict),
+    **dict.fromkeys(("schedule", "warmup", "ema"), dict | None),
+    "best": float | int | None,
+    "epoch_generator": Tensor | None,
+}
+#: path -> (when it was looked at, is it sound?) of checkpoints that this process wrote, read or checked
+_seen: dict[Path, tuple[tuple[int, int], bool]] = {}
+#: the errors of a state that is not built as it was written
+STRUCTURAL = (KeyError, TypeError, IndexError, AttributeError, StopIteration, RecursionError)
 
 
 def flatten(value: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
@@ -45,17 +57,44 @@ def unflatten(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def write_checkpoint(folder: Path, step: int, state: Mapping[str, Any], keep_last: int, write: bool) -> None:
-    """Write `step-<step>.safetensors` and forget all but the newest `keep_last`.
+    """Write `step-<step>.safetensors` and forget all but the newest `keep_last` sound ones.
 
+    A damaged one is not counted, nor deleted: it is set aside under another name, step-….safetensors.damaged.
     Every rank of a sharded run calls it (flattening gathers the shards); only one with `write` set writes.
     """
     tensors: dict[str, Tensor] = {}
     plain = flatten(state, "state", tensors)
     if not write:
         return
-    write_tensors(folder / f"step-{step:09d}.safetensors", tensors, {"checkpoint": FORMAT, "state": plain})
-    for _, old in find_checkpoints(folder)[keep_last:]:
-        old.unlink(missing_ok=True)
+    path, kept = folder / f"step-{step:09d}.safetensors", 0
+    write_tensors(path, tensors, {"checkpoint": FORMAT, "state": plain})
+    remember(path, sound=True)
+    for _, each in find_checkpoints(folder):
+        if kept == keep_last:
+            each.unlink(missing_ok=True)
+        elif _is_sound(each):
+            kept += 1
+        else:
+            each.replace(each.with_name(f"{each.name}.damaged"))
+
+
+def remember(path: Path, sound: bool) -> None:
+    """Whether a checkpoint is sound, as it is now."""
+    found = path.stat()
+    _seen[path] = (found.st_mtime_ns, found.st_size), sound
+
+
+def _is_sound(path: Path) -> bool:
+    """Is it? Read only where this process has not seen it."""
+    found = path.stat()
+    stamp, sound = _seen.get(path, (None, False))
+    if stamp != (found.st_mtime_ns, found.st_size):
+        try:
+            sound = all(True for _ in checked_tensors(path, read_header(path)))
+        except ValueError:
+            sound = False
+        remember(path, sound)
+    return sound
 
 
 def find_checkpoints(folder: Path) -> list[tuple[int, Path]]:
@@ -67,21 +106,40 @@ def find_checkpoints(folder: Path) -> list[tuple[int, Path]]:
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """The state in one checkpoint; a ValueError says what is wrong with it."""
     header = read_header(path)
-    if header.get("checkpoint", 0) > FORMAT:
-        raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify to go on")
     if "state" not in header:
         raise ValueError(f"{path} is not a checkpoint")
-    return unflatten(header["state"], read_tensors(path, header))
+    if header.get("checkpoint") not in range(FORMAT + 1):
+        raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify to go on")
+    tensors = read_tensors(path, header)
+    try:
+        state = unflatten(header["state"], tensors)
+        for name, kind in KINDS.items():
+            if not isinstance(state[name], kind):
+                raise TypeError(f"{name} is {state[name]!r}")
+    except STRUCTURAL as error:
+        raise ValueError(f"{path} is damaged: its structure has changed ({_words(error)})") from None
+    return state
 
 
-def read_newest(folder: Path) -> dict[str, Any] | None:
-    """The newest sound checkpoint; a damaged one is named and the one before it is used."""
+def sound_checkpoints(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The checkpoints that can be read, newest first; damaged ones are named in warnings."""
     for _, path in find_checkpoints(folder):
         try:
-            return read_checkpoint(path)
+            yield path, read_checkpoint(path)
         except (ValueError, OSError) as error:
-            warnings.warn(f"{error}: trying the checkpoint before it", stacklevel=2)
-    return None
+            give_up(path, error)
+
+
+def give_up(path: Path, error: Exception) -> None:
+    """Say that a checkpoint is damaged; it will not count among those to keep."""
+    if not isinstance(error, OSError):  # which may pass
+        remember(path, sound=False)
+    text = str(error) if isinstance(error, ValueError | OSError) else f"{path} is damaged ({_words(error)})"
+    warnings.warn(f"{text}: trying the checkpoint before it", stacklevel=3)
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:200]
 
 
 def load_like(target: Tensor, value: Tensor) -> Tensor:
@@ -107,24 +165,3 @@ def optimizer_state(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> 
         for index, entry in state["state"].items()
     }
     return {**state, "state": placed}
-
-
-def check_same_network(model: nn.Module, stored: Mapping[str, Tensor], folder: Path) -> None:
-    """Raise where parameters or buffers are missing, unexpected or of another shape, with the first few of them."""
-    state = model.state_dict()
-    mine = {name: t for name, t in [*model.named_parameters(), *model.named_buffers()] if name in state}
-    # not the draws of a chain
-    theirs = {name: t for name, t in stored.items() if name in mine or name not in state}
-    found = differences(
-        mine,
-        theirs,
-        only_mine="it lacks ",
-        only_stored="it has also ",
-        shapes="{name} is {stored} there and {mine} here",
-        num_named=3,
-    )
-    if found:
-        raise ValueError(
-            f"the run in {folder} is of another network or method: {found}. Resume it with the same, or choose "
-            f"another folder"
-        )

@@ -37,6 +37,7 @@ def fit(
     val_draws: int = 20,
     folder: str | Path | None = None,
     resume: bool = True,
+    data_changed: bool = False,
     checkpoint_every: int | None = None,
     keep_last: int = 2,
     accelerator: str = "auto",

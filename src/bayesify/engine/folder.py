@@ -7,6 +7,19 @@ from typing import Any
 from bayesify.engine.checkpoint import find_checkpoints
 from bayesify.engine.history import History
 
+FILES = ("model.safetensors", "best.safetensors", "metrics.csv")
+
+
+def remains(path: Path) -> list[str]:
+    """What a run has left in a folder and another one would overwrite; nothing where none has got far."""
+    found = [name for name in FILES if (path / name).exists()]
+    for noun, files in (
+        ("checkpoint", find_checkpoints(path / "checkpoints")),
+        ("draw", [*(path / "draws").glob("draw-*.safetensors")]),
+    ):
+        found += [f"{len(files)} {noun}{'s'[: len(files) > 1]}"] if files else []
+    return found
+
 
 class RunFolder:
     """Owns a folder while entered: a second run in it is refused. Without a path nothing is written."""
@@ -16,6 +29,9 @@ class RunFolder:
         self.resume = resume
         self.owner = owner  # this process writes (rank 0)
         self._lock: int | None = None
+        self._found = (
+            [] if self.path is None else remains(self.path)
+        )  # before the run puts anything there itself
 
     @property
     def checkpoints(self) -> Path:
@@ -26,10 +42,6 @@ class RunFolder:
     def __enter__(self) -> "RunFolder":
         if self.path is None:
             return self
-        if not self.resume and find_checkpoints(self.checkpoints):
-            raise FileExistsError(
-                f"{self.path} holds a run already: go on with resume=True (--resume), or choose another folder"
-            )
         if self.owner:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -37,13 +49,34 @@ class RunFolder:
             except OSError as error:
                 raise OSError(f"cannot write to folder={str(self.path)!r}: {error.strerror}") from None
             _lock(self._lock, self.path)
-            for left_over in (*self.path.glob(".*.partial"), *self.checkpoints.glob(".*.partial")):
-                left_over.unlink(missing_ok=True)  # of a run that was killed while writing
+            for place in (self.path, self.checkpoints, self.path / "draws"):
+                for left_over in place.glob(".*.partial"):
+                    left_over.unlink(missing_ok=True)  # of a run that was killed while writing
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._lock is not None:
             os.close(self._lock)
+
+    def check(self) -> None:
+        """Raise where the run that is asked for cannot but overwrite what is there."""
+        if self.path is None or (self.resume and find_checkpoints(self.checkpoints)):
+            return
+        if self._found and not self.resume:
+            raise FileExistsError(
+                f"{self.path} holds a run already ({', '.join(self._found)}): go on with resume=True (--resume), or "
+                f"choose another folder"
+            )
+        self.begin()
+
+    def begin(self) -> None:
+        """The run begins: raise where it would overwrite what is there."""
+        if self._found:
+            raise FileExistsError(
+                f"{self.path} has no checkpoint that can be read, so there is nothing to go on from, and a run that "
+                f"begins there would overwrite what it has: {', '.join(self._found)}. Put a sound checkpoint back "
+                f"into {self.checkpoints}, or begin in another folder (folder=, --folder)"
+            )
 
     def write_history(self, history: History) -> None:
         """metrics.csv, anew."""

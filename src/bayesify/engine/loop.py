@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, NonFiniteLossError
 from bayesify.engine.capture import CapturedGradients
+from bayesify.engine.fingerprint import fingerprint_of
 from bayesify.engine.finite import FiniteCheck
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.history import History, joined
@@ -51,9 +52,11 @@ class Loop:
         agree_on_num_data(model, number_of_examples(train))
         steps = number_of_steps(self.train, o.accumulate, o.steps_per_epoch)
         self.folder = RunFolder(o.folder, o.resume, self.fabric.is_global_zero)
+        self.folder.check()
         self.progress = Progress(o.epochs, steps, o.progress and self.fabric.is_global_zero)
         reason = self._place(steps)
-        self.state = RunState(model, o, self.fabric, steps)
+        data = {} if o.folder is None else fingerprint_of(train)
+        self.state = RunState(model, o, self.fabric, steps, data)
         self.state.history.notes.append(reason)
         self.assumed = assumed(model, o) if steps is None else None
         if self.assumed is not None:
@@ -89,8 +92,8 @@ class Loop:
         state = self.state
         if isinstance(self.assumed, SamplingWarning):
             warnings.warn(self.assumed, stacklevel=3)
-        if self.folder.path is not None:
-            state.read(self.folder.checkpoints, self.train, self.o.epochs)
+        if self.folder.path is not None and not state.read(self.folder.checkpoints, self.train, self.o):
+            self.folder.begin()
         writer = self.folder.tensorboard(self.o.tensorboard)
         for note in state.history.notes:
             self.progress.note(note)

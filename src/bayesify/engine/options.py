@@ -133,4 +133,10 @@ class FitOptions(TrainingOptions):
         '"linear" are then laid out anew, which a note says; "onecycle" cannot grow).',
         True,
     )
+    data_changed: bool = option(
+        FILES,
+        "Go on with a stored run although the data are others. A fingerprint of them is in every checkpoint, and "
+        "without this other data are refused.",
+        False,
+    )
     progress: bool = option(FILES, "Show a progress bar, or a line for each epoch.", True)

@@ -11,17 +11,21 @@ from torch import Tensor
 from bayesify import torch_internals as internals
 from bayesify.engine.averaging import MovingAverage
 from bayesify.engine.checkpoint import (
-    check_same_network,
+    STRUCTURAL,
+    give_up,
     load_like,
     optimizer_state,
-    read_newest,
+    remember,
+    sound_checkpoints,
     write_checkpoint,
 )
 from bayesify.engine.history import History
 from bayesify.engine.options import FitOptions
 from bayesify.engine.position import batches, can_resume_inside
 from bayesify.engine.randomness import random_state, restore_random_state
+from bayesify.engine.resume_checks import NO_FINGERPRINT, check_same_data, check_same_network, other_settings
 from bayesify.engine.schedules import changed_length, check_length, make_schedule
+from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
 from bayesify.objectives import KLWarmup, Loss
 from bayesify.posteriors import Chain
@@ -39,8 +43,16 @@ class RunState:
     Made after the model was placed on its devices: the optimiser holds the parameters that are there then.
     """
 
-    def __init__(self, model: BayesianModule, options: FitOptions, fabric: Any, steps: int | None) -> None:
+    def __init__(
+        self,
+        model: BayesianModule,
+        options: FitOptions,
+        fabric: Any,
+        steps: int | None,
+        data: dict[str, Any],
+    ) -> None:
         self.model, self.fabric = model, fabric
+        self.data = data  # the fingerprint of the training data
         steps = ASSUMED_STEPS if steps is None else steps
         self.num_steps = steps * options.epochs
         self.optimizer = _make_optimizer(model, options)
@@ -134,6 +146,8 @@ class RunState:
         state = {
             **{name: getattr(self, name) for name in (*PLACE, "num_steps")},
             "clipped": int(self.clipped),
+            "data": self.data,
+            "settings": settings_of(self.model),
             "sums": self._of_all_ranks([s.cpu() for s in self.sums]),
             "history": [dict(row) for row in self.history],
             "model": self.model.state_dict(),
@@ -152,12 +166,35 @@ class RunState:
         torch.distributed.all_gather_object(every, mine)
         return every
 
-    def read(self, folder: Path, loader: Iterable[Any], epochs: int) -> None:
-        """Go on from the newest sound checkpoint, where there is one."""
-        state = read_newest(folder)
-        if state is None:
-            return
-        self._check(state, folder.parent, epochs)
+    def read(self, folder: Path, loader: Iterable[Any], options: FitOptions) -> bool:
+        """Go on from the newest sound checkpoint; is there one?"""
+        said, found = [*self.history.notes], None
+        for path, state in sound_checkpoints(folder):
+            try:
+                other_data = self._check(state, folder.parent, options)
+                self._go_on(state, loader, other_data)
+            except STRUCTURAL as error:
+                give_up(path, error)
+                self.history.clear()
+                self.history.notes[:] = said
+                continue
+            remember(path, sound=True)
+            found = state
+            break
+        places = sorted(set(self._of_all_ranks(self.step)))
+        if len(places) > 1:
+            raise RuntimeError(
+                f"the processes read different checkpoints in {folder}, of the steps {', '.join(map(str, places))}: "
+                f"the warnings say which are damaged; start again when all processes can read the same"
+            )
+        text = None if found is None else other_settings(found.get("settings", {}), self.model, folder.parent)
+        if text is not None:
+            self.history.notes.append(text)
+            warnings.warn(text, stacklevel=3)
+        return found is not None
+
+    def _go_on(self, state: dict[str, Any], loader: Iterable[Any], other_data: bool) -> None:
+        """Be where the checkpoint is."""
         rank = self.fabric.global_rank
         self._load(state)
         for sum_, value in zip(self.sums, state["sums"][rank], strict=True):
@@ -171,22 +208,33 @@ class RunState:
             self.history.notes.append(jump)
         self.epoch_random = state["epoch_random"][rank]
         random = state["random"][rank]
-        if self.batch and not can_resume_inside(loader):
-            self.history.notes.append("an iterable data set resumes at the start of its epoch")
+        if self.batch and (other_data or not can_resume_inside(loader)):
+            what = "with other data a run" if other_data else "an iterable data set"
+            self.history.notes.append(f"{what} resumes at the start of its epoch")
             self.begin_epoch()
             random = self.epoch_random
         self.history.notes.append(f"resumed at epoch {self.epoch + 1}, step {self.step}")
-        restore_random_state(*random)
+        for each in (self.epoch_random, random):  # both, so that neither turns out damaged later
+            try:
+                restore_random_state(*each)
+            except (ValueError, RuntimeError) as error:
+                raise TypeError(f"random state: {error}") from error
 
-    def _check(self, state: dict[str, Any], folder: Path, epochs: int) -> None:
-        """Can this run go on from that checkpoint? Nothing is changed yet."""
+    def _check(self, state: dict[str, Any], folder: Path, options: FitOptions) -> bool:
+        """Can this run go on from that checkpoint, and are its data others? Nothing is changed yet."""
         if len(state["random"]) != self.fabric.world_size:
             raise ValueError(
                 f"the run in {folder} had {len(state['random'])} processes, this one has "
                 f"{self.fabric.world_size}: resume it with the same number"
             )
         check_same_network(self.model, state["model"], folder)
-        check_length(self.schedule, state["schedule"], epochs, str(folder))
+        check_length(self.schedule, state["schedule"], options.epochs, str(folder))
+        if "data" not in state:
+            self.history.notes.append(NO_FINGERPRINT)
+        other = check_same_data(state.get("data"), self.data, folder, options.data_changed)
+        if other:
+            self.history.notes.append(f"goes on with other data: {'; '.join(other)}")
+        return bool(other)
 
     def _load(self, state: dict[str, Any]) -> None:
         # first what may refuse: the model of a chain goes back to its place, and forgets later draws

@@ -108,6 +108,17 @@ def header_of(model: BayesianModule) -> dict[str, Any]:
     }
 
 
+def settings_of(model: BayesianModule) -> dict[str, Any]:
+    """What was chosen for a model and does not change in training, as it comes back from a file."""
+    header = {
+        key: value for key, value in header_of(model).items() if key in ("method", "likelihood", "random")
+    }
+    options = header["likelihood"]["options"]
+    fixed = {key: value for key, value in options.items() if key not in model.likelihood.learned}
+    chosen = {**header, "likelihood": {**header["likelihood"], "options": fixed}}
+    return json.loads(json.dumps(chosen, default=repr))
+
+
 def make_method(data: Mapping[str, Any]) -> Method:
     """A method from its plain data; priors and inner methods are built back."""
     options = dict(data["options"])
