@@ -155,6 +155,14 @@ def test_to_train_on_drops_them_with_a_word() -> None:
     assert model.posterior.gains is None
 
 
+def test_to_train_on_in_compiled_code_drops_them_too() -> None:
+    model, x = small(), torch.randn(20, 4)
+    bf.moments.fit_gains(model, x, num_draws=16)
+    step = torch.compile(model.train(), fullgraph=True, backend="aot_eager")
+    step(x, target=torch.zeros(20, dtype=torch.long)).total.backward()
+    assert model.posterior.gains is None
+
+
 class Twice(nn.Module):
     """A layer that runs twice, named inputs, and a sum of both."""
 

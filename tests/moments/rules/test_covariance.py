@@ -115,6 +115,14 @@ def test_residual_sums_have_the_covariance_of_monte_carlo(activation: Any) -> No
     assert (with_sums.var / scale.square()).log().abs().max() > 0.2
 
 
+def test_residual_sums_compile() -> None:
+    torch.manual_seed(1)
+    model, x = model_of(Residual(F.relu).double(), 0.1, covariance="full"), torch.randn(2, 4).double()
+    with torch.no_grad():
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")(x)
+        torch.testing.assert_close(compiled.cov, model(x).cov)
+
+
 def test_wide_posteriors_have_exact_means_gates_and_remainders() -> None:
     """Behind a relu whose inputs change sign from draw to draw. 40,000 draws: 5 standard errors are 3.5 % of a
     variance and 2.5 % of a std; to first order variances are off by far more."""
