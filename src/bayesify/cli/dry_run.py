@@ -8,14 +8,16 @@ import bayesify as bf
 from bayesify.cli.record import CONFIG, holds_a_run
 from bayesify.cli.settings import Settings, Tables
 from bayesify.cli.terminal import counted, facts_table, output, size
-from bayesify.cli.training import Prepared, go_on, prepare
+from bayesify.cli.training import Prepared, prepare, prepare_resumed
 from bayesify.engine.sampling_check import acting
 
 
-def show(tables: Tables, folder: Path, resume: bool, trust: bool = False) -> None:
+def show(tables: Tables, folder: Path, resume: bool, trust: bool = False, data_changed: bool = False) -> None:
     """Prepare the run as `train` would, and print it."""
     going_on = resume and (folder / CONFIG).exists()
-    prepared = prepare(go_on(folder, tables, trust) if going_on else Settings.of(tables))
+    prepared = (
+        prepare_resumed(folder, tables, trust, data_changed) if going_on else prepare(Settings.of(tables))
+    )
     s, o = prepared.settings, prepared.settings.train
     counts, ds = prepared.model.summary(), prepared.data
     steps = -(-len(prepared.train) // o.accumulate)

@@ -15,17 +15,21 @@ from bayesify.cli.input_scale import scale_of
 from bayesify.cli.settings import TABLES, Tables, check_tables
 from bayesify.data import DataSet, Normalisation
 from bayesify.data.fingerprint import fingerprint
-from bayesify.engine.checkpoint import find_checkpoints
+from bayesify.engine.folder import remains
 from bayesify.nets import is_outside
 
 FORMAT = 1
 CONFIG, SUMMARY = "config.json", "summary.json"
 
 
-def holds_a_run(folder: Path) -> bool:
-    """Is there anything of a run that must not be overwritten?"""
-    files = (CONFIG, SUMMARY, "model.safetensors", "metrics.csv")
-    return any((folder / name).exists() for name in files) or bool(find_checkpoints(folder / "checkpoints"))
+#: what of the table [task] belongs to the data
+DATA_FACTS = ("kind", "input_shape", "inputs", "num_targets", "class_names", "normalisation")
+SIZES = ("num_train", "num_val", "num_test")
+
+
+def holds_a_run(folder: Path) -> list[str]:
+    """What there is of a run that must not be overwritten."""
+    return [name for name in (CONFIG, SUMMARY) if (folder / name).exists()] + remains(folder)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -77,6 +81,12 @@ def task_of(ds: DataSet, outputs: int) -> dict[str, Any]:
         "num_val": 0 if ds.val is None else len(ds.val),
         "num_test": len(ds.test),
     }
+
+
+def data_facts(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What config.json says about the data, to be compared: sizes, classes, normalisation, fingerprints."""
+    facts = {key: config["task"][key] for key in (*SIZES, *DATA_FACTS) if key in config["task"]}
+    return {**facts, "fingerprint": config.get("fingerprint") or {}}
 
 
 def normalisation_of(task: Mapping[str, Any]) -> Normalisation:

@@ -74,6 +74,14 @@ def train(
             "config.json; only --epochs may be raised, and --data-root may have moved.",
         ),
     ] = False,
+    data_changed: Annotated[
+        bool,
+        files(
+            "--data-changed",
+            help="With --resume: go on although the data are others than those of the run, which is refused without; "
+            "--data and its options may be others, too. config.json is written anew.",
+        ),
+    ] = False,
     trust: Trust = False,
     dry_run: Annotated[bool, files("--dry-run", help="Only say what would run; write nothing.")] = False,
     **options: Any,
@@ -96,8 +104,10 @@ def train(
     if config is not None:
         check_trust(file.get("net", {}), config, here.get("net", {}).get("name"), trust)
     tables = merged(file, here)
+    if data_changed and not resume:
+        raise ValueError("--data-changed is for --resume: a run that begins takes any data; leave it out")
     where = default_folder(tables, resume) if folder is None else folder
-    (dry.show if dry_run else run)(tables, where, resume, trust)
+    (dry.show if dry_run else run)(tables, where, resume, trust, data_changed)
 
 
 def from_flags(given: dict[str, Any]) -> Tables:

@@ -13,7 +13,7 @@ import bayesify as bf
 from bayesify.atomic import write_json
 from bayesify.cli import build
 from bayesify.cli.errors import EXPECTED, RunFailed, describe
-from bayesify.cli.record import CONFIG, SUMMARY, config_of, holds_a_run, read_config, versions
+from bayesify.cli.record import CONFIG, SUMMARY, config_of, data_facts, holds_a_run, read_config, versions
 from bayesify.cli.recording import recording
 from bayesify.cli.run import Run
 from bayesify.cli.settings import TABLES, Settings, Tables, contradictions, merged
@@ -24,6 +24,7 @@ from bayesify.data import DataSet, Loader
 from bayesify.engine import fit_members
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.randomness import seed_everything
+from bayesify.engine.resume_checks import NO_FINGERPRINT, check_same_data
 from bayesify.engine.sampling_check import acting
 from bayesify.likelihoods import LIKELIHOODS
 from bayesify.methods import DeepEnsemble, Method
@@ -99,16 +100,26 @@ def _try(model: bf.BayesianModule, x: torch.Tensor, y: torch.Tensor) -> bf.Bayes
     return model.train()
 
 
-def go_on(folder: Path, given: Tables, trust: bool = False) -> Settings:
-    """The settings of the run in `folder`; only `epochs` may grow, the data may have moved, and what to do about a
-    sampler that does not sample may be another."""
+def prepare_resumed(folder: Path, given: Tables, trust: bool, data_changed: bool) -> Prepared:
+    """The run in `folder` again, with the data that it had, or with others on purpose."""
+    prepared, config = prepare(go_on(folder, given, trust, data_changed)), read_config(folder)
+    if "fingerprint" not in config:
+        note(NO_FINGERPRINT, "yellow")
+    check_same_data(data_facts(config), data_facts(prepared.config), folder, data_changed)
+    return prepared
+
+
+def go_on(folder: Path, given: Tables, trust: bool = False, data_changed: bool = False) -> Settings:
+    """The settings of the run in `folder`; only `epochs` may grow, the data may have moved (be others, with
+    `data_changed`), and what to do about a sampler that does not sample may be another."""
     config = read_config(folder)
     named = given.get("net", {}).get("name")
     check_trust(config["net"], folder / CONFIG, named, trust, config.get("modules_from"))
     # an option newer than the run: its default
     stored = Settings.of({key: config[key] for key in TABLES}).tables()
     given = {key: dict(value) for key, value in given.items()}
-    moved = given.get("data", {}).pop("root", None)
+    data = given.get("data", {})
+    moved = given.pop("data", {}) if data_changed else {"root": data.pop("root")} if "root" in data else {}
     epochs = given.get("train", {}).pop("epochs", None)
     action = given.get("train", {}).pop("on_bad_sampling", stored["train"]["on_bad_sampling"])
     before = stored["train"]["epochs"]
@@ -128,7 +139,7 @@ def go_on(folder: Path, given: Tables, trust: bool = False) -> Settings:
             note(f"warning: {began}: it may go on differently", "yellow")
     changed: Tables = {"train": {"on_bad_sampling": action}}
     changed["train"] |= {} if epochs is None else {"epochs": epochs}
-    changed["data"] = {} if moved is None else {"root": moved}
+    changed["data"] = moved
     return Settings.of(merged(stored, changed))
 
 
@@ -138,25 +149,43 @@ def is_first_process() -> bool:
     return next((int(os.environ[v]) for v in variables if v in os.environ), 0) == 0
 
 
-def train(tables: Tables, folder: Path, resume: bool, trust: bool = False) -> None:
-    """Run the command."""
-    resume = resume and (folder / CONFIG).exists()
-    first = is_first_process()
-    if first and not resume and holds_a_run(folder):
+def _check_free(folder: Path, resume: bool) -> None:
+    """Raise where a run that begins in `folder` would overwrite another."""
+    found = ", ".join(holds_a_run(folder))
+    if found and resume:
         raise FileExistsError(
-            f"{folder} holds a run already: go on with --resume, or choose another --folder"
+            f"{folder} has no {CONFIG}, so no run can go on there, and one that begins would overwrite what it has: "
+            f"{found}. Put {CONFIG} back, or choose another --folder"
         )
-    prepared = prepare(go_on(folder, tables, trust) if resume else Settings.of(tables))
+    if found:
+        raise FileExistsError(
+            f"{folder} holds a run already: go on with --resume, or choose another --folder (it has {found})"
+        )
+
+
+def train(
+    tables: Tables, folder: Path, resume: bool, trust: bool = False, data_changed: bool = False
+) -> None:
+    """Run the command."""
+    asked, resume = resume, resume and (folder / CONFIG).exists()
+    first = is_first_process()
+    if first and not resume:
+        _check_free(folder, asked)
+    before: dict[str, Any] = {}
+    prepared = (
+        prepare_resumed(folder, tables, trust, data_changed) if resume else prepare(Settings.of(tables))
+    )
     if first:
         with RunFolder(folder, True, True):  # one owner at a time, also while config.json is written
-            if not resume and holds_a_run(folder):
-                raise FileExistsError(f"{folder} holds a run already: go on with --resume")
+            if not resume:
+                _check_free(folder, asked)
             before = read_config(folder) if resume else {}
-            write_json(folder / CONFIG, {**prepared.config, **before, **prepared.settings.tables()})
+            kept = {} if data_changed else before
+            write_json(folder / CONFIG, {**prepared.config, **kept, **prepared.settings.tables()})
         note(f"training in {folder}")
     prepared.train.set_epoch(-1)  # `fit` sets it when the first epoch begins
     try:
-        history = _fit(prepared, folder, resume)
+        history = _fit(prepared, folder, resume, data_changed)
     except (KeyboardInterrupt, SystemExit):
         if first:
             note(f"stopped; go on with: bayesify train --resume --folder {folder}", "yellow")
@@ -164,8 +193,10 @@ def train(tables: Tables, folder: Path, resume: bool, trust: bool = False) -> No
     except EXPECTED as error:
         if prepared.train.epoch >= 0:
             raise RunFailed(f"{describe(error)}. The run so far is in {folder}") from error
-        if first and not resume:
-            (folder / CONFIG).unlink(missing_ok=True)  # it never began: the folder is free again
+        if first and before:  # it never began: the folder is what it was
+            write_json(folder / CONFIG, before)
+        elif first:
+            (folder / CONFIG).unlink(missing_ok=True)
         raise
     if first:
         try:
@@ -174,10 +205,11 @@ def train(tables: Tables, folder: Path, resume: bool, trust: bool = False) -> No
             raise RunFailed(f"trained, but the test failed: {describe(error)}") from error
 
 
-def _fit(prepared: Prepared, folder: Path, resume: bool) -> bf.History:
+def _fit(prepared: Prepared, folder: Path, resume: bool, data_changed: bool) -> bf.History:
     """Train the model, or its members apart from each other; the rows of all members then."""
     model, o = prepared.model, prepared.settings.train
     options: dict[str, Any] = {"folder": folder, "resume": resume, **o.for_fit()}
+    options["data_changed"] = data_changed
     if o.record:
         found = recording(model, prepared.val, folder, o.lr, o.epochs)
         options |= found if is_first_process() else {}
