@@ -116,7 +116,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         for name, kind in KINDS.items():
             if not isinstance(state[name], kind):
                 raise TypeError(f"{name} is {state[name]!r}")
-    except STRUCTURAL as error:
+    except (*STRUCTURAL, ValueError) as error:
         raise ValueError(f"{path} is damaged: its structure has changed ({_words(error)})") from None
     return state
 

@@ -197,8 +197,8 @@ class RunState:
         """Be where the checkpoint is."""
         rank = self.fabric.global_rank
         self._load(state)
-        for sum_, value in zip(self.sums, state["sums"][rank], strict=True):
-            sum_.copy_(value)
+        for i, sum_ in enumerate(self.sums):
+            sum_.copy_(state["sums"][rank][i])
         for name in PLACE:
             setattr(self, name, state[name])
         self.clipped = state.get("clipped", 0)

@@ -1,0 +1,211 @@
+"""Checkpoints that are damaged in any way: the one before is used, good ones stay, nothing is overwritten."""
+
+import json
+import random
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from quick_fit import quick
+from safetensors import safe_open
+from safetensors.torch import save_file
+from training_job import loader, model
+
+import bayesify as bf
+from bayesify.atomic import HEADER, read_header, read_tensors, write_tensors
+from bayesify.engine.checkpoint import find_checkpoints
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two epochs with a checkpoint after each."""
+    folder = tmp_path_factory.mktemp("stored") / "run"
+    quick(folder=folder)
+    return folder
+
+
+@pytest.fixture
+def run(stored: Path, tmp_path: Path) -> Path:
+    shutil.copytree(stored, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def newest(run: Path) -> Path:
+    return find_checkpoints(run / "checkpoints")[0][1]
+
+
+def entry(state: Any, name: str) -> Any:
+    """The pair [name, value] of the map that a state is written as."""
+    return next(pair for pair in state["map"] if pair[0] == name)
+
+
+def set_to(name: str, value: Any) -> Callable[[Any], Any]:
+    def change(state: Any) -> Any:
+        entry(state, name)[1] = value
+        return state
+
+    return change
+
+
+def without(name: str) -> Callable[[Any], Any]:
+    return lambda state: {"map": [pair for pair in state["map"] if pair[0] != name]}
+
+
+STRUCTURES: dict[str, Callable[[Any], Any]] = {
+    "no table": lambda state: 3,
+    "a list": lambda state: [],
+    "empty": lambda state: {},
+    "of no kind": lambda state: {"map": 5},
+    "pairs of one": lambda state: {"map": [["epoch"]]},
+    "unknown tensor": set_to("model", {"tensor": "nowhere"}),
+    "no epoch": without("epoch"),
+    "no random": without("random"),
+    "no schedule": without("schedule"),
+    "epoch is a text": set_to("epoch", "three"),
+    "step is missing": set_to("step", None),
+    "history is a number": set_to("history", 5),
+    "random is a number": set_to("random", 3),
+    "random of numbers": set_to("random", {"list": [7]}),
+    "random of empty tables": set_to("random", {"list": [{"tuple": [{"map": []}, {"map": []}]}]}),
+    "sums of one": set_to("sums", {"list": [{"list": [0.0]}]}),
+    "sums of numbers": set_to("sums", {"list": [4]}),
+    "model is a list": set_to("model", {"list": []}),
+    "optimizer without groups": set_to("optimizer", {"map": [["state", {"map": []}]]}),
+    "optimizer of texts": set_to("optimizer", {"map": [["state", "x"], ["param_groups", "y"]]}),
+    "schedule is a text": set_to("schedule", "cosine"),
+    "best is a text": set_to("best", "good"),
+}
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_a_structure_that_is_none_falls_back(name: str, sealed: bool, run: Path) -> None:
+    """With checksums that are right, and as older versions wrote it, without one of the header."""
+    path = newest(run)
+    header = read_header(path)
+    tensors = read_tensors(path, header)
+    header["state"] = STRUCTURES[name](header["state"])
+    if sealed:
+        write_tensors(path, tensors, header)
+    else:
+        save_file(tensors, path, metadata={HEADER: json.dumps(header)})
+    with pytest.warns(UserWarning, match=f"{path.name} is damaged.*: trying the checkpoint before it"):
+        history = quick(folder=run, epochs=3)
+    assert history.column("epoch") == [1, 2, 3]
+    assert [note for note in history.notes if "resumed" in note] == ["resumed at epoch 2, step 13"]
+
+
+def test_flipped_bits_of_the_header_are_noticed(run: Path) -> None:
+    """Everywhere in it: names, numbers, dtypes, shapes. A digit that is another one is a number, too."""
+    path = newest(run)
+    sound = path.read_bytes()
+    size = int.from_bytes(sound[:8], "little")
+    rng = random.Random(0)
+    for place in [8 + rng.randrange(size) for _ in range(60)]:
+        damaged = bytearray(sound)
+        damaged[place] ^= 1 << rng.randrange(7)
+        path.write_bytes(damaged)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                read_tensors(path, read_header(path))
+            except ValueError as error:
+                named = str(path) in str(error)
+            else:  # the checksum's own name, or blanks
+                before, after = sound[8 : 8 + size], bytes(damaged[8 : 8 + size])
+                named = b"header_checksum" not in after or before.split() == after.split()
+            assert named, place
+
+
+def test_a_tensor_of_another_dtype(run: Path) -> None:
+    """Its bytes are the same."""
+    path = newest(run)
+    header = read_header(path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    name = next(name for name, tensor in tensors.items() if tensor.dtype == torch.float32)
+    tensors[name] = tensors[name].view(torch.int32)
+    save_file(tensors, path, metadata={HEADER: json.dumps(header)})
+    with pytest.raises(ValueError, match="the shape or dtype of a tensor has changed"):
+        read_tensors(path, read_header(path))
+
+
+@pytest.mark.parametrize("keep_last", [1, 2])
+def test_a_damaged_one_does_not_count_among_those_to_keep(keep_last: int, run: Path) -> None:
+    """It had the largest number, so that the good ones beside it were deleted as soon as they were written."""
+    (_, first), *_ = found = find_checkpoints(run / "checkpoints")
+    damaged = first.with_name("step-000009999.safetensors")
+    damaged.write_bytes(first.read_bytes()[:-50])
+    assert len(found) == 2
+    with pytest.warns(UserWarning, match=f"{damaged.name} is damaged"):
+        quick(folder=run, epochs=4, keep_last=keep_last)
+    assert [step for step, _ in find_checkpoints(run / "checkpoints")] == [52, 39][:keep_last]
+    assert damaged.with_name(f"{damaged.name}.damaged").exists()  # nothing is thrown away
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(quick(folder=run, epochs=4, keep_last=keep_last)) == 4
+
+
+def test_an_older_one_that_is_damaged_does_not_count_either(run: Path) -> None:
+    _, (_, older) = find_checkpoints(run / "checkpoints")
+    older.write_bytes(older.read_bytes()[:-50])
+    quick(folder=run, epochs=3, keep_last=3)
+    assert [step for step, _ in find_checkpoints(run / "checkpoints")] == [39, 26]
+
+
+def listing(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("how", ["damaged", "gone", "not resumed"])
+def test_without_a_checkpoint_nothing_is_overwritten(how: str, run: Path) -> None:
+    checkpoints = find_checkpoints(run / "checkpoints")
+    for _, path in checkpoints:
+        path.unlink() if how != "damaged" else path.write_bytes(b"x" * 100)
+    before = listing(run)
+    there = "model.safetensors, best.safetensors, metrics.csv" + ", 2 checkpoints" * (how == "damaged")
+    message = rf"has no checkpoint that can be read.* overwrite what it has: {there}\. Put a sound .* another folder"
+    if how == "not resumed":
+        message = rf"holds a run already \({there}\): go on with resume=True"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(FileExistsError, match=message):
+            quick(folder=run, epochs=3, resume=how != "not resumed")
+    assert listing(run) == before
+    for name in ("model.safetensors", "best.safetensors", "metrics.csv"):
+        (run / name).unlink()
+    shutil.rmtree(run / "checkpoints")
+    assert len(quick(folder=run, epochs=1)) == 1  # an empty folder begins
+
+
+@pytest.mark.filterwarnings("ignore::bayesify.SamplingWarning")
+def test_the_draws_of_a_chain_are_not_lost(tmp_path: Path) -> None:
+    """Neither to a chain that begins, nor to one that brings draws of its own."""
+
+    def chain() -> bf.BayesianModule:
+        net = torch.nn.Linear(6, 2)
+        return bf.bayesify(net, bf.ThermostatMCMC(burn_in=0, every=2, num_kept=3), num_data=200)
+
+    options: dict[str, Any] = {"lr": 1e-3, "progress": False, "seed": 0}
+    first = chain()
+    bf.fit(first, loader("own"), epochs=1, folder=tmp_path / "run", **options)
+    shutil.rmtree(tmp_path / "run/checkpoints")
+    before = listing(tmp_path / "run")
+    for made in (chain(), first):
+        with pytest.raises(FileExistsError, match=r"model.safetensors, metrics.csv, 6 draws"):
+            bf.fit(made, loader("own"), epochs=1, folder=tmp_path / "run", **options)
+        assert listing(tmp_path / "run") == before
+    bf.fit(first, loader("own"), epochs=1, folder=tmp_path / "another", **options)
+
+
+def test_partial_files_of_a_killed_run_are_cleared(run: Path) -> None:
+    (run / "draws").mkdir()
+    left = [run / ".a.partial", run / "checkpoints/.b.partial", run / "draws/.draw-0.x.partial"]
+    for path in left:
+        path.touch()
+    quick(folder=run, epochs=2, model=model("mc_vi"))
+    assert not any(path.exists() for path in left)
