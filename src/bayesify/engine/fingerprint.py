@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from bayesify.data.fingerprint import digest, spread
 from bayesify.engine.randomness import random_state, restore_random_state, seed_everything
 
 
@@ -17,6 +16,8 @@ def fingerprint_of(loader: Any) -> dict[str, Any]:
     numbers are put back. Examples that are others each time they are read, and those that cannot be read one by one,
     are left out: then only the number of examples is compared.
     """
+    from bayesify.data.fingerprint import digest, spread  # a room that few programs need
+
     if callable(own := getattr(loader, "fingerprint", None)):
         return own()
     if isinstance(loader, list | tuple):
@@ -27,7 +28,7 @@ def fingerprint_of(loader: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {"num_data": len(dataset)}
     before = random_state()
     try:
-        items = [digest(item) for item in _read(loader, dataset)]
+        items = [digest(item) for item in _read(loader, dataset, 2 * spread(len(dataset)))]
     except Exception:  # code of the user's, which may want other keys, or a process of its own
         return facts
     finally:
@@ -36,9 +37,9 @@ def fingerprint_of(loader: Any) -> dict[str, Any]:
     return {**facts, "examples": digest(first)} if first == again else facts
 
 
-def _read(loader: Any, dataset: Any) -> Any:
-    """Some examples, and the same ones again."""
-    chosen = _Chosen(dataset, 2 * spread(len(dataset)))
+def _read(loader: Any, dataset: Any, index: list[int]) -> Any:
+    """The examples at `index`."""
+    chosen = _Chosen(dataset, index)
     if not getattr(loader, "num_workers", 0):
         return [chosen[i] for i in range(len(chosen))]
     return DataLoader(

@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bayesify.data.fingerprint import HASH
 from bayesify.files.differences import changes, differences, first_few
 from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
@@ -53,6 +52,8 @@ def check_same_data(
 
 def _words(change: str) -> str:
     """Hashes tell a reader nothing."""
+    from bayesify.data.fingerprint import HASH
+
     name, _, values = change.partition(": ")
     return f"{name}: other values" if HASH in values else change
 
