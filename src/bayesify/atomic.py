@@ -53,6 +53,18 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, lambda partial: partial.write_bytes(text.encode()))
 
 
+def read_text(path: Path) -> str:
+    """UTF-8 from a file; a pipe or device in its place, which may never end, is a ValueError."""
+    check_is_file(path)
+    return path.read_text(encoding="utf-8")
+
+
+def check_is_file(path: Path) -> None:
+    """Raise where something else is in the place of a file."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a file but a folder, pipe or device: it is not opened; remove it")
+
+
 def write_json(path: Path, content: Any) -> None:
     """Numbers, texts, lists and tables, laid out for a reader."""
     write_text(path, json.dumps(plain_json(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import bayesify
+from bayesify.atomic import read_text
 from bayesify.cli.input_scale import scale_of
 from bayesify.cli.settings import TABLES, Tables, check_tables
 from bayesify.data import DataSet, Normalisation
@@ -36,7 +37,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """config.json of a run; a ValueError says what is wrong with any other folder."""
     path = folder / CONFIG
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
     except FileNotFoundError:
         raise ValueError(f"{folder} holds no run of `bayesify train` (it has no {CONFIG})") from None
     except NotADirectoryError:

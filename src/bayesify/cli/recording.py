@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import bayesify as bf
+from bayesify.atomic import read_text
 
 if TYPE_CHECKING:
     from bayesify.studies.suites import Outcome
@@ -47,7 +48,7 @@ def recorded(folder: Path) -> dict[str, "Outcome"]:
         if not path.exists():
             continue
         try:
-            rows = json.loads(path.read_text(encoding="utf-8"))
+            rows = json.loads(read_text(path))
             if rows:
                 found[name] = read(rows)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

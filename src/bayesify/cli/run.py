@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import bayesify as bf
+from bayesify.atomic import check_is_file, read_text
 from bayesify.cli.build import build_net, full_data, load_data, with_validation
 from bayesify.cli.record import CONFIG, SUMMARY, normalisation_of, read_config
 from bayesify.cli.trust import check_trust
@@ -95,7 +96,7 @@ class Run:
         """The test metrics and what else came out; None while the run is not finished."""
         path = self.folder / SUMMARY
         try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+            return json.loads(read_text(path)) if path.exists() else None
         except ValueError as error:
             raise ValueError(f"{path} is damaged: {error}") from None
 
@@ -114,6 +115,7 @@ class Run:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
+    check_is_file(path)
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 

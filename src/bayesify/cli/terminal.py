@@ -1,26 +1,49 @@
 """What a person sees: tables on stdout, notes, warnings and errors on stderr."""
 
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from bayesify.evaluation.metrics.facts import fact, written
 
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+class SafeConsole(Console):
+    """Texts of files are printed as they are: no markup, and what would steer the terminal is written out."""
+
+    def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """The pieces of what is printed; colours come later."""
+        for piece in super().render(renderable, options):
+            yield piece if piece.control else Segment(printable(piece.text), piece.style)
+
+
+def printable(text: str) -> str:
+    r"""Control characters, and those that turn the direction of writing, as escapes; lines stay lines.
+
+    >>> printable("a\x1b[2Jb")
+    'a\\x1b[2Jb'
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
 
 def output() -> Console:
     """Standard output. Without a terminal: no colours, and lines as long as they need to be."""
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200, highlight=False)
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 200
+    return SafeConsole(width=wide, highlight=False, markup=False)
 
 
 def note(text: str, style: str = "") -> None:
     """One line on stderr, never folded."""
-    console = Console(stderr=True, highlight=False)
+    console = SafeConsole(stderr=True, highlight=False)
     console.print(Text(text.replace("\n", " "), style=style), soft_wrap=True)
 
 

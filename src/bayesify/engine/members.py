@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bayesify.atomic import write_json
+from bayesify.atomic import read_text, write_json
 from bayesify.checks import check_whole
 from bayesify.engine.fit import fit
 from bayesify.engine.folder import RunFolder
@@ -103,7 +103,7 @@ class _Member:
     def read(self) -> dict[str, Any]:
         path = self.folder / NOTE
         try:
-            return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            return json.loads(read_text(path)) if path.exists() else {}
         except ValueError as error:
             raise ValueError(f"{path} is damaged: {error}") from None
 

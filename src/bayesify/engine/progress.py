@@ -64,7 +64,7 @@ class Progress:
     def note(self, text: str) -> None:
         """One line above the bar, or on stderr."""
         if self.bar is not None:
-            self.bar.console.print(text, highlight=False)
+            self.bar.console.print(text, highlight=False, markup=False)
         elif self.enabled:
             print(text, file=sys.stderr, flush=True)
 

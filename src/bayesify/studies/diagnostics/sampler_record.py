@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bayesify.atomic import write_text
+from bayesify.atomic import read_text, write_text
 from bayesify.samplers import Sampler
 from bayesify.studies.diagnostics.monitor import Monitor, relative
 
@@ -28,7 +28,7 @@ class SamplerRecorder:
     def __init__(self, path: str | Path, every: int = 10) -> None:
         self.path, self.every = Path(path), every
         self.monitor: Monitor | None = None
-        self.before: list[dict[str, float]] = json.loads(self.path.read_text()) if self.path.exists() else []
+        self.before: list[dict[str, float]] = json.loads(read_text(self.path)) if self.path.exists() else []
 
     def optimizer(self, model: Any, lr: float | None = None) -> Callable[[Iterable[Any]], Sampler]:
         """For `bf.fit(optimizer=)`: the model's sampler, watched."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesify.atomic import plain_json, write_atomically, write_json
+from bayesify.atomic import check_is_file, plain_json, read_text, write_atomically, write_json
 from bayesify.studies.suites.subject import Outcome
 
 FORMAT = 1
@@ -57,8 +57,9 @@ def read_evaluation(folder: Path) -> Evaluation | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
         arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in content["metrics"]}
+        check_is_file(folder / ARRAYS)
         with np.load(folder / ARRAYS, allow_pickle=False) as stored:
             for key in stored.files:
                 suite, _, name = key.partition(".")
