@@ -15,6 +15,7 @@ from torch import nn
 
 import bayesify as bf
 from bayesify.atomic import read_header
+from bayesify.cli.build import build_net
 
 ATTACK = {"name": "os:system", "command": "touch pwned"}
 MINE = """
@@ -193,3 +194,12 @@ def test_a_model_file_whose_header_names_a_command(entry: str, value: Any, here:
     with pytest.raises(ValueError, match="'os:system'.*(does not exist|not known here)"):
         bf.load(path, net())
     assert not (here / "pwned").exists()
+
+
+def test_a_network_of_transformers_does_not_search_the_current_folder(here: Path) -> None:
+    """It is an installed package's, and looks for many others that may not be there."""
+    pytest.importorskip("transformers")
+    before = [*sys.path]
+    options = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    build_net({"name": "transformers:vit", "patch_size": 4, **options}, 10, (3, 8, 8))
+    assert sys.path == before

@@ -13,10 +13,11 @@ import torch
 from quick_fit import quick
 from safetensors import safe_open
 from safetensors.torch import save_file
-from training_job import loader, model
+from training_job import data, loader, model
 
 import bayesify as bf
 from bayesify.atomic import HEADER, read_header, read_tensors, write_tensors
+from bayesify.data import Loader
 from bayesify.engine.checkpoint import find_checkpoints
 
 
@@ -209,3 +210,32 @@ def test_partial_files_of_a_killed_run_are_cleared(run: Path) -> None:
         path.touch()
     quick(folder=run, epochs=2, model=model("mc_vi"))
     assert not any(path.exists() for path in left)
+
+
+@pytest.mark.filterwarnings("ignore::bayesify.SamplingWarning")
+@pytest.mark.parametrize("method", [bf.MonteCarloVI(), bf.ThermostatMCMC(burn_in=0, every=2, num_kept=3)])
+def test_a_run_killed_before_its_first_checkpoint_begins_again(
+    method: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It left metrics, a best model and draws, which are its own to overwrite."""
+
+    def run(folder: Path) -> bf.History:
+        torch.manual_seed(0)
+        made = bf.bayesify(torch.nn.Linear(6, 2), method, num_data=200)
+        options: dict[str, Any] = {"lr": 1e-3, "progress": False, "seed": 0, "folder": folder}
+        return bf.fit(made, loader("own"), Loader(data().test, 40), epochs=2, **options)
+
+    class Kill(BaseException): ...
+
+    def killed(*_: Any) -> None:
+        raise Kill
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bayesify.engine.state.write_checkpoint", killed)
+        with pytest.raises(Kill):
+            run(tmp_path / "killed")
+    assert (tmp_path / "killed/metrics.csv").exists()
+    assert run(tmp_path / "killed").column("loss") == run(tmp_path / "whole").column("loss")
+    model_files = [tmp_path / name / "model.safetensors" for name in ("killed", "whole")]
+    assert model_files[0].read_bytes() == model_files[1].read_bytes()
+    assert not (tmp_path / "killed/.begun").exists()

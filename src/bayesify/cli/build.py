@@ -128,7 +128,8 @@ def full_net(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_net(table: Mapping[str, Any], outputs: int, input_shape: tuple[int, ...]) -> nn.Module:
     """The network of a table that may be trusted (`check_trust`); your own are found from the current folder."""
-    if nets.is_outside(table["name"]) and os.getcwd() not in sys.path:
+    own = nets.is_outside(table["name"]) and not table["name"].startswith(nets.TRANSFORMERS)
+    if own and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # last: a file there must not stand in for an installed package
     options = {key: value for key, value in table.items() if key != "name"}
     try:

@@ -91,7 +91,7 @@ def _is_sound(path: Path) -> bool:
     if stamp != (found.st_mtime_ns, found.st_size):
         try:
             sound = all(True for _ in checked_tensors(path, read_header(path)))
-        except ValueError:
+        except (ValueError, OSError):
             sound = False
         remember(path, sound)
     return sound

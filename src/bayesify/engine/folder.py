@@ -8,6 +8,8 @@ from bayesify.engine.checkpoint import find_checkpoints
 from bayesify.engine.history import History
 
 FILES = ("model.safetensors", "best.safetensors", "metrics.csv")
+#: stands in the folder from the start to the first checkpoint: what a run left that was killed then may be overwritten
+BEGUN = ".begun"
 
 
 def remains(path: Path) -> list[str]:
@@ -67,11 +69,22 @@ class RunFolder:
                 f"{self.path} holds a run already ({', '.join(self._found)}): go on with resume=True (--resume), or "
                 f"choose another folder"
             )
-        self.begin()
+        self._check_fresh()
 
     def begin(self) -> None:
-        """The run begins: raise where it would overwrite what is there."""
-        if self._found:
+        """The run begins: raise where it would overwrite what another has left."""
+        self._check_fresh()
+        if self.path is not None and self.owner:
+            (self.path / BEGUN).touch()
+
+    def reached_a_checkpoint(self) -> None:
+        """From here on the run goes on from its checkpoints, or not at all."""
+        if self.path is not None and self.owner:
+            (self.path / BEGUN).unlink(missing_ok=True)
+
+    def _check_fresh(self) -> None:
+        assert self.path is not None
+        if self._found and not (self.path / BEGUN).exists():
             raise FileExistsError(
                 f"{self.path} has no checkpoint that can be read, so there is nothing to go on from, and a run that "
                 f"begins there would overwrite what it has: {', '.join(self._found)}. Put a sound checkpoint back "

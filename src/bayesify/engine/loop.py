@@ -92,8 +92,9 @@ class Loop:
         state = self.state
         if isinstance(self.assumed, SamplingWarning):
             warnings.warn(self.assumed, stacklevel=3)
-        if self.folder.path is not None and not state.read(self.folder.checkpoints, self.train, self.o):
-            self.folder.begin()
+        if self.folder.path is not None:
+            found = state.read(self.folder.checkpoints, self.train, self.o)
+            (self.folder.reached_a_checkpoint if found else self.folder.begin)()
         writer = self.folder.tensorboard(self.o.tensorboard)
         for note in state.history.notes:
             self.progress.note(note)
@@ -300,3 +301,4 @@ class Loop:
             return
         self.finite.read()  # a checkpoint never holds a bad step
         self.state.write(self.folder.checkpoints, self.o.keep_last)
+        self.folder.reached_a_checkpoint()

@@ -107,6 +107,8 @@ NETS: dict[str, Net] = {
     "unet3d_encoder": Net(unet3d_encoder, "3-D U-Net encoder for volumes (c, d, h, w)", (1, 8, 8, 8)),
 }
 
+TRANSFORMERS = "transformers:"
+
 
 def make(name: str, *, num_outputs: int, input_shape: Sequence[int], **options: Any) -> nn.Module:
     """A network by name: (batch, *input_shape) -> (batch, num_outputs).
@@ -127,8 +129,8 @@ def make(name: str, *, num_outputs: int, input_shape: Sequence[int], **options: 
             f"input_shape={input_shape!r} must be positive integers, without the batch dimension, "
             f"e.g. (3, 32, 32) for images or (13,) for features"
         )
-    if name.startswith("transformers:"):
-        return from_transformers(name.removeprefix("transformers:"), num_outputs, shape, options)
+    if name.startswith(TRANSFORMERS):
+        return from_transformers(name.removeprefix(TRANSFORMERS), num_outputs, shape, options)
     if is_outside(name):
         return from_path(name, num_outputs, shape, options)
     net = lookup(NETS, name, "net")
@@ -148,6 +150,7 @@ def is_count(value: object) -> bool:
 
 __all__ = [
     "NETS",
+    "TRANSFORMERS",
     "Net",
     "alexnet",
     "densenet",
