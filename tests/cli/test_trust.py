@@ -203,3 +203,19 @@ def test_a_network_of_transformers_does_not_search_the_current_folder(here: Path
     options = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     build_net({"name": "transformers:vit", "patch_size": 4, **options}, 10, (3, 8, 8))
     assert sys.path == before
+
+
+def test_a_run_that_is_opened_fetches_nothing(
+    digits: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data are downloaded where the command line says so, not where config.json does."""
+
+    def fetched(*_: Any, **__: Any) -> None:
+        raise OSError("asked the network")
+
+    monkeypatch.setattr("urllib.request.urlopen", fetched)
+    table = {"name": "mnist", "root": str(here), "download": True}
+    edited(digits, here / "run", data=table)
+    assert "not found; searched" in fail(*DOORS["evaluate"])
+    assert sorted(path.name for path in here.iterdir()) == ["run", "x.npy"]
+    assert "asked the network" in fail(*DOORS["evaluate"], "--set", "data.download=true")

@@ -239,3 +239,12 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(
     model_files = [tmp_path / name / "model.safetensors" for name in ("killed", "whole")]
     assert model_files[0].read_bytes() == model_files[1].read_bytes()
     assert not (tmp_path / "killed/.begun").exists()
+
+
+def test_processes_that_read_different_checkpoints(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where one of them could not read the newest: they would train on from two places."""
+    monkeypatch.setattr("bayesify.engine.state.RunState._of_all_ranks", lambda _, mine: [mine, 13])
+    with pytest.raises(
+        RuntimeError, match=r"read different checkpoints in .*, of the steps 13, 26: the warnings"
+    ):
+        quick(folder=run, epochs=3)

@@ -214,3 +214,24 @@ def test_tensors_that_share_memory_are_stored_each_by_itself(tmp_path: Path) -> 
     found = files.read_tensors(tmp_path / "file.safetensors", header)
     assert header["aliases"] == {"again": "flat"}
     assert all(torch.equal(found[name], value) for name, value in shared.items())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_data": 11}, r"has a damaged header \(its bytes have changed\)"),
+        ({"checksums": 3}, r"has a damaged header \(it lacks aliases or checksums\)"),
+        ({"aliases": None}, r"has a damaged header \(it lacks aliases or checksums\)"),
+        ({"aliases": {"a": "nowhere"}}, "is damaged: it lacks nowhere"),
+        ({"checksums": {"nowhere": 3}}, "is damaged: it lacks nowhere"),
+    ],
+)
+def test_a_header_that_was_changed(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    """With its checksum of before, and as older versions wrote it, without one."""
+    _, path = saved(tmp_path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        stored = json.loads(file.metadata()[files.HEADER])
+    old = stored if "num_data" in change else files.read_header(path)
+    save_file(tensors, path, metadata={files.HEADER: json.dumps({**old, **change})})
+    refuse(path, mlp(), message)

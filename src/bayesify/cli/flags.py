@@ -32,7 +32,9 @@ Net = Annotated[
 Trust = Annotated[
     bool,
     typer.Option(
-        "--trust", help="Import and call the network of somebody's own that the files name; says which."
+        "--trust",
+        help="Import and call the network from outside of bayesify that the files name, and say which. Only for files "
+        "whose author you trust.",
     ),
 ]
 

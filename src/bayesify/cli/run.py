@@ -66,7 +66,8 @@ class Run:
 
     def data(self, name: str | None = None, root: str | None = None, **options: Any) -> DataSet:
         """The data the run was trained on, or another set of the same shape, with a validation part."""
-        stored = dict(self.config["data"])
+        # a run that is opened fetches nothing, except by --set data.download=true
+        stored = {key: value for key, value in self.config["data"].items() if key != "download"}
         if root is None and stored["root"] and not Path(stored["root"]).is_dir():
             stored["root"] = None  # moved since: perhaps the variable BAYESIFY_DATA knows
         table = {"name": name, "root": stored["root"]} if name and name != stored["name"] else stored

@@ -31,9 +31,8 @@ class RunFolder:
         self.resume = resume
         self.owner = owner  # this process writes (rank 0)
         self._lock: int | None = None
-        self._found = (
-            [] if self.path is None else remains(self.path)
-        )  # before the run puts anything there itself
+        # before the run puts anything there itself
+        self._found = [] if self.path is None else remains(self.path)
 
     @property
     def checkpoints(self) -> Path:
@@ -84,7 +83,8 @@ class RunFolder:
 
     def _check_fresh(self) -> None:
         assert self.path is not None
-        if self._found and not (self.path / BEGUN).exists():
+        begun = (self.path / BEGUN).exists() and not find_checkpoints(self.checkpoints)
+        if self._found and not begun:
             raise FileExistsError(
                 f"{self.path} has no checkpoint that can be read, so there is nothing to go on from, and a run that "
                 f"begins there would overwrite what it has: {', '.join(self._found)}. Put a sound checkpoint back "
