@@ -14,7 +14,18 @@ import torch
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.checks import Count, Positive, Range, accepted, check_fields, checked, fits, holds_numbers, kinds_of
+from bayesify.checks import (
+    Count,
+    Positive,
+    Range,
+    accepted,
+    check_fields,
+    checked,
+    fits,
+    holds_numbers,
+    is_plain,
+    kinds_of,
+)
 from bayesify.engine.options import FitOptions
 from bayesify.nets import NETS
 
@@ -73,13 +84,15 @@ def stepped(sampler: Any) -> Tensor:
 
 def density(prior: bf.priors.Prior) -> Tensor:
     like = torch.full((2, 3), 0.5)
-    return prior.at("direction", like).tensor_log_prob(like, 2).nan_to_num(math.nan, 0, 0)  # 0: not in the support
+    return (
+        prior.at("direction", like).tensor_log_prob(like, 2).nan_to_num(math.nan, 0, 0)
+    )  # 0: not in the support
 
 
 def scored(likelihood: bf.likelihoods.Likelihood) -> Tensor:
     if likelihood.task == "regression":
-        return likelihood.nll(torch.ones(3, 2), torch.zeros(3, likelihood.num_outputs(2) // 2 * 0 + 2))
-    return likelihood.options and torch.zeros(())
+        return likelihood.nll(torch.ones(3, 2), torch.zeros(3, 2))
+    return likelihood.nll(torch.ones(3, 3), torch.tensor([0, 1, 2]))
 
 
 def numbers() -> list[Number]:
@@ -100,6 +113,7 @@ def numbers() -> list[Number]:
 NUMBERS = numbers()
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("number", NUMBERS, ids=str)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "a", True, None], ids=repr)
 def test_what_is_no_number_is_refused_by_name(number: Number, value: Any) -> None:
@@ -107,8 +121,7 @@ def test_what_is_no_number_is_refused_by_name(number: Number, value: Any) -> Non
         pytest.skip(NONE_TAKEN)
     if isinstance(value, str) and str in kinds_of(number.kind):
         pytest.skip("a text is a value of its own")
-    with warnings.catch_warnings(), pytest.raises((ValueError, TypeError), match=rf"{number.name}={value!r} .*must"):
-        warnings.simplefilter("ignore")
+    with pytest.raises((ValueError, TypeError), match=rf"{number.name}={value!r} .*must"):
         number.make(value)
 
 
@@ -121,9 +134,11 @@ def test_what_is_taken_works(number: Number, value: float) -> None:
         try:
             made = number.make(value)
         except (ValueError, TypeError) as error:
-            assert number.name in str(error)
+            refused = str(error)
+        else:
+            assert torch.as_tensor(number.use(made)).isfinite().all()
             return
-        assert torch.as_tensor(number.use(made)).isfinite().all()
+    assert number.name in refused
 
 
 @pytest.mark.parametrize("name", [n for n, each in FitOptions.options().items() if holds_numbers(each.kind)])
@@ -134,8 +149,58 @@ def test_options_of_training(name: str) -> None:
             FitOptions(**{"epochs": 1, name: value})
 
 
+def public_functions() -> Iterator[tuple[str, Any]]:
+    """Functions and rooms of functions that `bf.` has."""
+    for name in bf.__all__:
+        entry = getattr(bf, name)
+        if inspect.isfunction(entry):
+            yield name, entry
+        elif inspect.ismodule(entry) and name not in ("data", "nets", "report"):
+            listed = getattr(entry, "__all__", ())
+            yield from (
+                (f"{name}.{n}", f) for n, f in vars(entry).items() if n in listed and inspect.isfunction(f)
+            )
+
+
+#: functions that check their numbers themselves
+THEMSELVES = {
+    "bayesify",
+    "fit",
+    "kl",
+    "compress.pruning_curve",
+    "corruptions.common_corruptions",
+    "diagnostics.verdict",
+    "families.standard_normal",
+    "metrics.calibration_curve",
+    "metrics.calibration_error",
+    "metrics.confidence_sets",
+    "metrics.disagreement",
+    "metrics.relative_corruption_errors",
+    "metrics.relative_mean_corruption_error",
+}
+
+
+@pytest.mark.parametrize(("name", "function"), public_functions())
+def test_functions_hold_their_numbers_to_a_range(name: str, function: Any) -> None:
+    """Every public function with a number is `checked`: NaN, infinity, texts and truth values are named."""
+    kinds = get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters
+    needed = [n for n, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    given = {n: "a" if kinds.get(n) is str else None for n in needed}
+    for argument in [n for n in parameters if name not in THEMSELVES and holds_numbers(kinds.get(n))]:
+        if not is_plain(kinds[argument]):
+            continue
+        for other in [n for n in needed if holds_numbers(kinds.get(n))]:
+            given[other] = 1
+        for value in (math.nan, math.inf, "a", True):
+            with pytest.raises(ValueError, match=rf"{argument}={value!r} must be"):
+                function(**{**given, argument: value})
+
+
 @checked
-def scale(x: Any, factor: Positive = 2.0, *, times: Count | None = None, generator: torch.Generator | None = None) -> Any:
+def scale(
+    x: Any, factor: Positive = 2.0, *, times: Count | None = None, generator: torch.Generator | None = None
+) -> Any:
     """A function that says its ranges."""
     return x * factor ** (times or 1)
 
@@ -146,7 +211,9 @@ def test_arguments_are_held_to_their_annotations() -> None:
         scale(3, 0)
     with pytest.raises(ValueError, match="times=1.5 must be a whole number of at least 1 or None"):
         scale(3, times=1.5)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"generator=3 must be a torch.Generator \(torch.Generator\(\).manual_seed"):
+    with pytest.raises(
+        ValueError, match=r"generator=3 must be a torch.Generator \(torch.Generator\(\).manual_seed"
+    ):
         scale(3, generator=3)  # type: ignore[arg-type]
     assert inspect.signature(scale).parameters["factor"].default == 2.0
 

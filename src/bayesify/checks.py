@@ -68,6 +68,8 @@ class Range:
 Positive = Annotated[float, Range(above=0)]
 NotNegative = Annotated[float, Range(least=0)]
 Share = Annotated[float, Range(above=0, below=1)]
+Rate = Annotated[float, Range(least=0, below=1)]
+Fraction = Annotated[float, Range(least=0, most=1)]
 Count = Annotated[int, Range(least=1)]
 NotNegativeCount = Annotated[int, Range(least=0)]
 

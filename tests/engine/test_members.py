@@ -191,7 +191,7 @@ def test_members_that_start_alike_are_noticed(tmp_path: Path) -> None:
         ({"num_members": 2.0}, "num_members=2.0 must be"),
         ({"seed": -1}, "seed=-1 must be a whole number of at least 0"),
         ({"seed": None}, "seed=None must be"),
-        ({"wait": 0}, "wait=0 must be positive"),
+        ({"wait": 0}, "wait=0 must be a number above 0"),
         ({"devices": 2}, "devices=2 cannot be chosen here.*use num_groups"),
         ({"num_nodes": 2}, "num_nodes=2 cannot be chosen here"),
         ({"num_groups": 3}, "num_groups=3 is more than num_members=2"),

@@ -208,8 +208,13 @@ def test_what_is_refused() -> None:
         calibrated(m.predict(x), 0)
     with pytest.raises(TypeError, match=r"model=Linear must be what bf.bayesify returned"):
         bf.calibrate(nn.Linear(3, 4), [])  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="predicts NaN or infinite values"):
+    with pytest.raises(ValueError, match="the inputs of 2 of 2 examples"):
         bf.calibrate(m, [(x * math.nan, torch.zeros(2).long())])
+    counts = bf.bayesify(nn.Linear(3, 1), bf.Point(), "poisson")
+    with torch.no_grad():
+        counts.net.bias.fill_(1000.0)  # e^1000 is infinite
+    with pytest.raises(ValueError, match="the model predicts infinite values: there is nothing to calibrate"):
+        bf.calibrate(counts, [(x, torch.zeros(2))])
     line = bf.bayesify(nn.Linear(3, 1), bf.Point(), "normal")
     with pytest.raises(ValueError, match="variance scale came out as 0.0"):
         bf.calibrate(line, [(x, line.predict(x).mean)])

@@ -19,7 +19,10 @@ import bayesify as bf
         ({"prior": "student_t", "kl": "sigmoid"}, "kl='sigmoid' .* needs prior='log_uniform'"),
         ({"sampling": "flipout"}, "sampling='flipout' does not exist; choose from local, draw"),
         ({"log_alpha_lr": 0.0}, "log_alpha_lr=0.0 must be a number above 0"),
-        ({"max_log_alpha": -30.0}, "min_log_alpha=-20.0 must be below max_log_alpha=-30.0"),
+        (
+            {"max_log_alpha": -30.0},
+            "init_log_alpha=-5.0 must lie between min_log_alpha=-20.0 and max_log_alpha=-30.0",
+        ),
     ],
 )
 def test_errors(options: dict[str, Any], message: str) -> None:

@@ -68,9 +68,9 @@ def test_abs_is_the_absolute_value() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hidden": (50, 0)}, r"hidden=\(50, 0\) must be positive layer sizes, e\.g\."),
+        ({"hidden": (50, 0)}, r"hidden=\(50, 0\) must be a list of whole numbers of at least 1"),
         ({"activation": "rulu"}, "activation='rulu' does not exist; choose from .* Did you mean 'relu'"),
-        ({"dropout": 1.0}, r"dropout=1\.0 must be a drop probability in \[0, 1\)"),
+        ({"dropout": 1.0}, r"dropout=1\.0 must be a number of at least 0 and below 1"),
     ],
 )
 def test_mlp_errors(options: dict[str, object], message: str) -> None:
@@ -104,7 +104,7 @@ def test_lenet_options() -> None:
     [("resnet20", "width"), ("unet3d_encoder", "width"), ("vit_tiny", "patch"), ("vit_tiny", "heads")],
 )
 def test_sizes_below_one_raise(name: str, option: str) -> None:
-    with pytest.raises(ValueError, match=f"{option}=0 must be at least 1; leave it out for the default"):
+    with pytest.raises(ValueError, match=f"{option}=0 must be a whole number of at least 1, e.g."):
         on_meta(name, NETS[name].smallest, **{option: 0})
 
 

@@ -161,7 +161,7 @@ def test_a_warmup_continues_from_its_state() -> None:
 
 @pytest.mark.parametrize("num_steps", [0, -1])
 def test_a_warmup_needs_a_step(num_steps: int) -> None:
-    with pytest.raises(ValueError, match=rf"num_steps={num_steps} must be at least 1"):
+    with pytest.raises(ValueError, match=rf"num_steps={num_steps} must be a whole number of at least 1"):
         bf.KLWarmup(make(), num_steps)
 
 

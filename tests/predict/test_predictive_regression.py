@@ -108,5 +108,5 @@ def test_interval_of_one_draw_is_the_normals() -> None:
 
 @pytest.mark.parametrize("mass", [0.0, 1.0, -0.1, 90.0])
 def test_interval_needs_a_share(mass: float) -> None:
-    with pytest.raises(ValueError, match=rf"mass={mass} must lie between 0 and 1"):
+    with pytest.raises(ValueError, match=rf"mass={mass} must be a number between 0 and 1"):
         regression(keep=True).interval(mass)

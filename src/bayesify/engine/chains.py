@@ -9,7 +9,7 @@ from torch.func import functional_call, vmap
 
 from bayesify import torch_internals as internals
 from bayesify.batches import inputs_of, target_of, to_device
-from bayesify.checks import NonFiniteError, check_whole
+from bayesify.checks import Count, NonFiniteError, Positive, checked
 from bayesify.engine.position import agree_on_num_data
 from bayesify.engine.sampling_check import ACTIONS, acting, check_draws
 from bayesify.engine.schedules import make_schedule
@@ -29,13 +29,14 @@ from bayesify.weights import as_arguments
 from bayesify.weights.copies import copy_of
 
 
+@checked
 def sample_chains(
     model: BayesianModule,
     loader: Iterable[Any],
     *,
-    num_chains: int,
-    epochs: int,
-    lr: float | None = None,
+    num_chains: Count,
+    epochs: Count,
+    lr: Positive | None = None,
     schedule: str | Callable[..., Any] | None = None,
     seed: int = 0,
     on_bad_sampling: str = "warn",
@@ -51,8 +52,6 @@ def sample_chains(
 
     >>> bf.sample_chains(model, loader, num_chains=8, epochs=100, lr=1e-2)
     """
-    check_whole(num_chains, "num_chains", 1)
-    check_whole(epochs, "epochs", 1)
     lookup(ACTIONS, on_bad_sampling, "on_bad_sampling")
     method, *_ = _sampling(model)
     if epochs > 1 and isinstance(loader, Iterator):

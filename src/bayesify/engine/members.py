@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bayesify.atomic import read_text, write_json
-from bayesify.checks import check_whole
+from bayesify.checks import Count, Positive, check_whole, checked
 from bayesify.engine.fit import fit
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.groups import Group, World, split_processes
@@ -28,17 +28,18 @@ MODEL, BEST, NOTE, METRICS = "model.safetensors", "best.safetensors", "member.js
 POLL = 0.2  # seconds between two looks at the folder
 
 
+@checked
 def fit_members(
     make_model: Callable[[], BayesianModule],
     train_loader: Iterable[Any],
     val_loader: Iterable[Any] | None = None,
     *,
-    num_members: int,
+    num_members: Count,
     folder: str | Path,
     seed: int,
-    epochs: int,
-    num_groups: int | None = None,
-    wait: float = 3600.0,
+    epochs: Count,
+    num_groups: Count | None = None,
+    wait: Positive = 3600.0,
     **options: Any,
 ) -> BayesianModule | None:
     """Train `num_members` models apart and merge them into one deep ensemble.
@@ -60,7 +61,7 @@ def fit_members(
     goes on when it is started again, also with other epochs or more members.
     """
     folder = Path(folder)
-    _check(num_members, seed, wait, options)
+    _check(seed, options)
     groups = _num_groups(num_members, num_groups)
     first = World.here().rank == 0
     shown = bool(options.pop("progress", True))
@@ -184,11 +185,8 @@ def _histories(members: Sequence[_Member]) -> History:
     return History(rows)
 
 
-def _check(num_members: int, seed: int, wait: float, options: dict[str, Any]) -> None:
-    check_whole(num_members, "num_members", 1)
+def _check(seed: int, options: dict[str, Any]) -> None:
     check_whole(seed, "seed", 0)
-    if not wait > 0:
-        raise ValueError(f"wait={wait!r} must be positive (seconds)")
     if isinstance(options.get("optimizer"), torch.optim.Optimizer):
         raise ValueError(
             "optimizer is an optimiser of one model: give a function of the parameters that makes one"

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from bayesify.checks import Count, checked
 from bayesify.engine.fit import NonFiniteError, fit
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.evaluation.metrics import METRICS
@@ -21,6 +22,7 @@ class Trial(NamedTuple):
     metrics: dict[str, float]
 
 
+@checked
 def search(
     make_model: Callable[..., BayesianModule],
     train_loader: Iterable[Any],
@@ -28,8 +30,8 @@ def search(
     grid: Mapping[str, Sequence[float]],
     *,
     metric: str = "nll",
-    num_trials: int | None = None,
-    num_draws: int = 20,
+    num_trials: Count | None = None,
+    num_draws: Count = 20,
     seed: int = 0,
     **fit_options: Any,
 ) -> list[Trial]:

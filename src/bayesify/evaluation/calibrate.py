@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify.checks import Count, checked
 from bayesify.evaluation.evaluate import counted_targets, predictions
 from bayesify.likelihoods.shapes import log_of, match_real
 from bayesify.model import BayesianModule
@@ -17,10 +18,11 @@ from bayesify.predict.predictive import Predictive
 LIMITS = (1e-3, 1e3)
 
 
+@checked
 def calibrate(
     model: BayesianModule,
     val_loader: Iterable[Any] | None,
-    num_draws: int = 20,
+    num_draws: Count = 20,
     generator: Generator | None = None,
 ) -> float | None:
     """Fit one number on validation data; `model.predict` uses it from then on, and `bf.save` stores it. Returns it.
@@ -80,7 +82,7 @@ def best_calibration(
     logs, labels, squares, laws = [], [], [], []
     for prediction, target in predictions(model, loader, num_draws, generator):
         if not prediction.mean.isfinite().all():
-            raise ValueError("the model predicts NaN or infinite values: there is nothing to calibrate")
+            raise ValueError("the model predicts infinite values: there is nothing to calibrate")
         if prediction.law is not None:
             laws.append((prediction.to("cpu"), target.cpu()))
         elif model.likelihood.task == "regression":

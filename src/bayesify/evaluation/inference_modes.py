@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Generator
 
-from bayesify.checks import check_whole
+from bayesify.checks import Count, checked
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.model import BayesianModule
 from bayesify.predict.at_means import AtMeans
@@ -14,8 +14,9 @@ from bayesify.predict.prediction import MODES
 __all__ = ["MODES", "inference_modes"]
 
 
+@checked
 def inference_modes(
-    model: BayesianModule, loader: Iterable[Any], num_draws: int = 20, generator: Generator | None = None
+    model: BayesianModule, loader: Iterable[Any], num_draws: Count = 20, generator: Generator | None = None
 ) -> dict[str, dict[str, float]]:
     """Metrics of `bf.evaluate` in each mode of `model.predict`; batch norm uses its running statistics in all of them.
 
@@ -29,7 +30,6 @@ def inference_modes(
     >>> modes = bf.inference_modes(model, test_loader, num_draws=50)
     >>> modes["deterministic"]["accuracy"], modes["ensemble"]["accuracy"]
     """
-    check_whole(num_draws, "num_draws", 1)
     return {
         "deterministic": evaluate(AtMeans(model), loader, 1),
         "stochastic": evaluate(model, loader, 1, generator=generator),

@@ -182,7 +182,7 @@ class EnsemblePatching(Method):
         return [f"norm layers without parameters, nothing to patch: {', '.join(bare)}"] if bare else []
 
     def _check_numbers(self) -> None:
-        if self.num_components == 1:
+        if self.num_components == 1 and self.num_components is not True:
             raise ValueError("num_components=1 must be at least 2; for one component use bf.Point()")
         super().__post_init__()
         _by_role(self.prior_precision, "prior_precision")

@@ -107,9 +107,11 @@ class VarianceNetwork(Method):
             raise ValueError(f"noise={self.noise!r} needs parameterization='zero_mean'")
         if not isinstance(self.prior, LogUniform) and (self.kl != "exact" or self.noise != "normal"):
             raise ValueError(f"kl={self.kl!r} with noise={self.noise!r} needs prior='log_uniform'")
-        if not self.min_log_alpha < self.max_log_alpha:
+        inside = self.min_log_alpha <= self.init_log_alpha <= self.max_log_alpha
+        if self.parameterization in SHARINGS and not inside:
             raise ValueError(
-                f"min_log_alpha={self.min_log_alpha!r} must be below max_log_alpha={self.max_log_alpha!r}"
+                f"init_log_alpha={self.init_log_alpha!r} must lie between min_log_alpha={self.min_log_alpha!r} and "
+                f"max_log_alpha={self.max_log_alpha!r}"
             )
         if self.parameterization not in SHARINGS and (self.min_log_alpha, self.max_log_alpha) != (-20, 20):
             raise ValueError(

@@ -6,6 +6,7 @@ Reference: Krizhevsky, "One weird trick for parallelizing convolutional neural n
 
 from torch import Tensor, nn
 
+from bayesify.checks import Rate, checked
 from bayesify.nets.parts import check_image, choose, dropout_layer, pooled_head
 
 FILTERS = (64, 192, 384, 256, 256)
@@ -53,8 +54,9 @@ def dense_head(num_outputs: int, dropout: float) -> nn.Sequential:
     )
 
 
+@checked
 def alexnet(
-    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), head: str = "auto", dropout: float = 0.5
+    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), head: str = "auto", dropout: Rate = 0.5
 ) -> AlexNet:
     """AlexNet.
 

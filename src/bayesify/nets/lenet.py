@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from bayesify.checks import Rate, checked
 from bayesify.nets.mlp import hidden_layer
 from bayesify.nets.parts import activation as make_activation
 from bayesify.nets.parts import check_image, conv_size, dropout_layer
@@ -29,6 +30,7 @@ class LeNet(nn.Module):
     torch.Size([2, 10])
     """
 
+    @checked
     def __init__(
         self,
         convs: tuple[int, int],
@@ -38,7 +40,7 @@ class LeNet(nn.Module):
         activation: str = "relu",
         conv_activation: str | None = None,
         batch_norm: bool = False,
-        dropout: float = 0.0,
+        dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
         channels, height, width = check_image(input_shape, 16, "resize the images or choose net='mlp'")

@@ -10,6 +10,7 @@ from math import prod
 
 from torch import nn
 
+from bayesify.checks import Count, Rate, checked
 from bayesify.nets.parts import activation as make_activation
 from bayesify.nets.parts import dropout_layer
 
@@ -24,14 +25,15 @@ def hidden_layer(
     return [*layers, make_activation(activation), *dropout_layer(dropout)]
 
 
+@checked
 def mlp(
     num_outputs: int,
     input_shape: tuple[int, ...],
-    hidden: Sequence[int] = (100, 100),
+    hidden: Sequence[Count] = (100, 100),
     activation: str = "relu",
     batch_norm: bool = False,
     input_norm: bool = False,
-    dropout: float = 0.0,
+    dropout: Rate = 0.0,
     output_bias: bool = True,
 ) -> nn.Sequential:
     """y = W_L φ(… φ(W_1 x)): (batch, *input_shape) -> (batch, num_outputs); any input is flattened.
@@ -46,8 +48,6 @@ def mlp(
     >>> mlp(1, (13,), hidden=(50,), batch_norm=True, input_norm=True)(torch.zeros(4, 13)).shape
     torch.Size([4, 1])
     """
-    if any(units < 1 for units in hidden):
-        raise ValueError(f"hidden={tuple(hidden)} must be positive layer sizes, e.g. hidden=(50, 50)")
     sizes = [prod(input_shape), *hidden]
     layers: list[nn.Module] = [nn.Flatten()]
     if input_norm:

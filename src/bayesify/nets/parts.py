@@ -61,17 +61,8 @@ def check_image(
     return input_shape
 
 
-def check_positive(**sizes: int) -> None:
-    """Every size, given by its argument's name, is at least 1."""
-    for argument, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{argument}={size} must be at least 1; leave it out for the default")
-
-
 def dropout_layer(dropout: float) -> list[nn.Module]:
     """[dropout at this rate], or nothing at rate 0."""
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout={dropout} must be a drop probability in [0, 1); 0 leaves dropout out")
     return [nn.Dropout(dropout)] if dropout else []
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bayesify.checks import Count, NotNegative, checked
 from bayesify.nets.parts import check_image, pad_channels, pooled_head
 from bayesify.nets.resnet import ConvNorm
 
@@ -58,8 +59,9 @@ class PyramidNet(nn.Module):
         return self.head(F.relu(self.norm(self.blocks(self.stem(x)))))
 
 
+@checked
 def pyramidnet(
-    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), depth: int = 20, alpha: float = 48.0
+    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), depth: Count = 20, alpha: NotNegative = 48.0
 ) -> PyramidNet:
     """PyramidNet of basic blocks.
 
@@ -71,8 +73,6 @@ def pyramidnet(
     """
     if depth < 8 or depth % 6 != 2:
         raise ValueError(f"depth={depth} must be 6 n + 2 with n >= 1; choose e.g. 20, 56 or 110")
-    if alpha < 0:
-        raise ValueError(f"alpha={alpha} must be at least 0: it is the number of channels gained")
     channels, _, _ = check_image(input_shape, 4, "resize the images or choose net='mlp'")
     return PyramidNet(depth, alpha, num_outputs, channels)
 

@@ -10,8 +10,9 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bayesify.checks import Count, checked
 from bayesify.names import lookup
-from bayesify.nets.parts import HeConv2d, check_image, check_positive, check_stem, pad_channels, pooled_head
+from bayesify.nets.parts import HeConv2d, check_image, check_stem, pad_channels, pooled_head
 
 BLOCKS_PER_STAGE = {
     18: (2, 2, 2, 2),
@@ -148,11 +149,12 @@ def resnet(
     return ResNet(block, BLOCKS_PER_STAGE[depth], 64, num_outputs, channels, stem, "projection")
 
 
+@checked
 def resnet_cifar(
     depth: int,
     num_outputs: int,
     input_shape: tuple[int, ...] = (3, 32, 32),
-    width: int = 16,
+    width: Count = 16,
     shortcut: str = "pad",
 ) -> ResNet:
     """ResNet-20/32/44/56/110: depth = 6 n + 2, three stages of n basic blocks, widths 16, 32 and 64.
@@ -163,7 +165,6 @@ def resnet_cifar(
     >>> resnet_cifar(20, 10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    check_positive(width=width)
     channels, _, _ = check_image(input_shape, 4, "resize the images or choose net='mlp'")
     stages = [(depth - 2) // 6] * 3
     return ResNet(BasicBlock, stages, width, num_outputs, channels, "cifar", shortcut)

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayesify.nets.parts import check_image, check_positive, check_stem
+from bayesify.checks import Count, checked
+from bayesify.nets.parts import check_image, check_stem
 from bayesify.nets.resnet import BLOCKS_PER_STAGE, stages
 
 FIXUP = 0.125  # the small constant that the paper does not name
@@ -120,8 +121,9 @@ class ResNetPP(nn.Module):
         return self.head(features.mean((2, 3)))
 
 
+@checked
 def resnetpp_cifar(
-    depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), width: int = 16
+    depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), width: Count = 16
 ) -> ResNetPP:
     """ResNet++-20/32/44/56: depth = 6 n + 2, three stages of n pairs of 3×3 convolutions.
 
@@ -130,23 +132,22 @@ def resnetpp_cifar(
     >>> resnetpp_cifar(20, 10, (3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    check_positive(width=width)
     channels, _, _ = check_image(input_shape, 4, "resize the images or choose net='mlp'")
     return ResNetPP([(depth - 2) // 6] * 3, width, num_outputs, channels, "cifar", bottleneck=False)
 
 
+@checked
 def resnetpp(
     depth: int,
     num_outputs: int,
     input_shape: tuple[int, ...] = (3, 32, 32),
     stem: str = "auto",
-    width: int = 64,
+    width: Count = 64,
 ) -> ResNetPP:
     """ResNet++-50.
 
     stem: "imagenet" (a quarter of the size), "cifar" (full size), or "auto": the first from 64 pixels on.
     width: of the first stage.
     """
-    check_positive(width=width)
     stem, channels = check_stem(stem, input_shape)
     return ResNetPP(BLOCKS_PER_STAGE[depth], width, num_outputs, channels, stem, bottleneck=True)

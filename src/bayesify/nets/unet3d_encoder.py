@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from bayesify.nets.parts import check_image, check_positive, conv_size
+from bayesify.checks import Count, checked
+from bayesify.nets.parts import check_image, conv_size
 
 FILTERS = (1, 2, 4, 8, 16)  # times the width
 STRIDES = (1, 1, 1, 3, 3)
@@ -43,7 +44,8 @@ class UNet3dEncoder(nn.Module):
         return self.head(self.features(x))
 
 
-def unet3d_encoder(num_outputs: int, input_shape: tuple[int, ...], width: int = 16) -> UNet3dEncoder:
+@checked
+def unet3d_encoder(num_outputs: int, input_shape: tuple[int, ...], width: Count = 16) -> UNet3dEncoder:
     """The net of paper 1, Fig. 9, for volumes of the size `input_shape`.
 
     width: filters of the first block.
@@ -53,5 +55,4 @@ def unet3d_encoder(num_outputs: int, input_shape: tuple[int, ...], width: int = 
     """
     remedy = "resize the volumes or choose net='mlp'"
     channels, *sizes = check_image(input_shape, SMALLEST, remedy, ("depth", "height", "width"))
-    check_positive(width=width)
     return UNet3dEncoder(num_outputs, channels, sizes, width)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from bayesify.checks import Rate, checked
 from bayesify.nets.parts import HeConv2d, check_image, choose, dropout_layer, pooled_head
 
 FILTERS = (64, 128, 256, 512, 512)
@@ -57,13 +58,14 @@ def dense_head(num_outputs: int, dropout: float) -> nn.Sequential:
     )
 
 
+@checked
 def vgg(
     depth: int,
     batch_norm: bool,
     num_outputs: int,
     input_shape: tuple[int, ...] = (3, 32, 32),
     head: str = "auto",
-    dropout: float = 0.5,
+    dropout: Rate = 0.5,
 ) -> VGG:
     """VGG-11/13/16/19, with or without batch norm.
 

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayesify.nets.parts import check_image, check_positive, dropout_layer
+from bayesify.checks import Count, Rate, checked
+from bayesify.nets.parts import check_image, dropout_layer
 
 
 class XavierLinear(nn.Linear):
@@ -102,15 +103,16 @@ class ViT(nn.Module):
         return self.head(self.norm(z[:, 0]))
 
 
+@checked
 def vit(
     num_outputs: int,
     input_shape: tuple[int, ...],
-    patch: int = 16,
-    dim: int = 384,
-    depth: int = 12,
-    heads: int = 6,
-    mlp_dim: int | None = None,
-    dropout: float = 0.0,
+    patch: Count = 16,
+    dim: Count = 384,
+    depth: Count = 12,
+    heads: Count = 6,
+    mlp_dim: Count | None = None,
+    dropout: Rate = 0.0,
 ) -> ViT:
     """A vision transformer for images of the size `input_shape` (learned positions fix the size).
 
@@ -124,7 +126,6 @@ def vit(
     >>> vit(10, (3, 32, 32), patch=4, dim=64, depth=2, heads=4)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """
-    check_positive(patch=patch, dim=dim, depth=depth, heads=heads)
     channels, height, width = check_image(input_shape, patch, f"resize the images, or lower patch={patch}")
     if height % patch or width % patch:
         raise ValueError(f"input_shape={input_shape}: height and width must be multiples of patch={patch}")

@@ -72,7 +72,8 @@ class MomentumSampler(Sampler):
     ) -> None:
         if "thermostat" not in self.states and thermostat_rate != 1.0:
             raise ValueError(
-                f"{type(self).__name__} has no thermostat: leave thermostat_rate out, or take SGNHT or ATMC"
+                f"thermostat_rate={thermostat_rate!r} must be left out: {type(self).__name__} has no thermostat; take "
+                f"SGNHT or ATMC"
             )
         self.order = lookup(self.orders, integrator, "integrator")
         self.integrator = integrator

@@ -110,5 +110,5 @@ def test_a_million_examples_equal_sklearn() -> None:
 
 
 def test_no_bins_are_refused() -> None:
-    with pytest.raises(ValueError, match="num_bins=0 must be at least 1"):
+    with pytest.raises(ValueError, match="num_bins=0 must be a whole number of at least 1"):
         metrics.ece(*make(5), num_bins=0)

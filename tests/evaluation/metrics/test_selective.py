@@ -59,5 +59,5 @@ def test_what_does_not_fit_is_refused() -> None:
         metrics.aurc(torch.rand(3), torch.rand(2))
     with pytest.raises(ValueError, match="uncertainty holds NaN"):
         metrics.aurc(torch.tensor([float("nan")]), torch.rand(1))
-    with pytest.raises(ValueError, match=r"coverage=1.5 must lie in 0 … 1"):
+    with pytest.raises(ValueError, match=r"coverage=1.5 must be a number of at least 0 and at most 1"):
         metrics.risk_at_coverage(torch.rand(3), torch.rand(3), 1.5)

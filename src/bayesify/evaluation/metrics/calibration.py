@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bayesify.checks import Count, checked
+
 
 class Bins(NamedTuple):
     """A reliability curve: per bin the number of examples, their mean confidence and accuracy."""
@@ -17,16 +19,16 @@ class Bins(NamedTuple):
     accuracy: Tensor
 
 
-def reliability(probs: Tensor, target: Tensor, num_bins: int = 15, equal_mass: bool = False) -> Bins:
+@checked
+def reliability(probs: Tensor, target: Tensor, num_bins: Count = 15, equal_mass: bool = False) -> Bins:
     """Examples sorted into bins by the probability of the predicted class; an empty bin has zeros."""
     confidence, label = probs.double().max(1)
     return binned(confidence, (label == target).double(), num_bins, equal_mass)
 
 
-def binned(confidence: Tensor, correct: Tensor, num_bins: int = 15, equal_mass: bool = False) -> Bins:
+@checked
+def binned(confidence: Tensor, correct: Tensor, num_bins: Count = 15, equal_mass: bool = False) -> Bins:
     """The curve of stored confidences (N,) and right answers (N,), 1 or 0."""
-    if num_bins < 1:
-        raise ValueError(f"num_bins={num_bins!r} must be at least 1")
     confidence, correct = confidence.double(), correct.double()
     index = bin_index(confidence, edges_of(confidence, num_bins, equal_mass))
     parts = (torch.ones_like(correct), confidence, correct)
@@ -35,7 +37,8 @@ def binned(confidence: Tensor, correct: Tensor, num_bins: int = 15, equal_mass: 
     return Bins(size, total / divisor, right / divisor)
 
 
-def ece(probs: Tensor, target: Tensor, num_bins: int = 15, min_size: int = 1) -> Tensor:
+@checked
+def ece(probs: Tensor, target: Tensor, num_bins: Count = 15, min_size: Count = 1) -> Tensor:
     """Expected calibration error of the predicted class: Σ_b (n_b / n) |accuracy_b − confidence_b|.
 
     min_size: bins with fewer examples are left out, n stays (paper 2, D.2: num_bins=20, min_size=6).
@@ -43,17 +46,20 @@ def ece(probs: Tensor, target: Tensor, num_bins: int = 15, min_size: int = 1) ->
     return mean_gap(reliability(probs, target, num_bins), min_size)
 
 
-def mce(probs: Tensor, target: Tensor, num_bins: int = 15, min_size: int = 1) -> Tensor:
+@checked
+def mce(probs: Tensor, target: Tensor, num_bins: Count = 15, min_size: Count = 1) -> Tensor:
     """Maximum calibration error: the largest gap of any bin with at least `min_size` examples."""
     return largest_gap(reliability(probs, target, num_bins), min_size)
 
 
-def adaptive_ece(probs: Tensor, target: Tensor, num_bins: int = 15) -> Tensor:
+@checked
+def adaptive_ece(probs: Tensor, target: Tensor, num_bins: Count = 15) -> Tensor:
     """Expected calibration error over bins of equal mass; equal confidences share a bin."""
     return mean_gap(reliability(probs, target, num_bins, equal_mass=True))
 
 
-def classwise_ece(probs: Tensor, target: Tensor, num_bins: int = 15) -> Tensor:
+@checked
+def classwise_ece(probs: Tensor, target: Tensor, num_bins: Count = 15) -> Tensor:
     """Mean over classes c of Σ_b (n_b / n) |share of class c in bin b − mean p_c in bin b|."""
     return classwise_mean(classwise_sums(probs, target, num_bins))
 
@@ -71,7 +77,8 @@ def largest_gap(bins: Bins, min_size: int = 1) -> Tensor:
     return ((bins.accuracy - bins.confidence).abs() * (bins.size >= max(min_size, 1))).max()
 
 
-def classwise_sums(probs: Tensor, target: Tensor, num_bins: int = 15) -> Tensor:
+@checked
+def classwise_sums(probs: Tensor, target: Tensor, num_bins: Count = 15) -> Tensor:
     """(3, classes, bins): examples, sums of p_c and hits of class c; sums of several batches add up."""
     probs = probs.double()
     classes = probs.shape[1]

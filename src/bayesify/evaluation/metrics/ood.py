@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bayesify.checks import Fraction, checked
+
 
 class Operating(NamedTuple):
     """Per distinct threshold, falling: how many of the known and of the other inputs score at least that."""
@@ -34,7 +36,8 @@ def aupr(inside: Tensor, outside: Tensor) -> Tensor:
     return (recall.diff() * precision).sum()
 
 
-def fpr95(inside: Tensor, outside: Tensor, recall: float = 0.95) -> Tensor:
+@checked
+def fpr95(inside: Tensor, outside: Tensor, recall: Fraction = 0.95) -> Tensor:
     """Share of known inputs flagged when at least `recall` of the others are."""
     points = operating_points(inside, outside)
     enough = points.true >= recall * len(outside) - 1e-9

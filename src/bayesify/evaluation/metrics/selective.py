@@ -9,6 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bayesify.checks import Fraction, checked
+
 
 class RiskCoverage(NamedTuple):
     """risk[i]: mean loss of the `coverage[i]` share of examples that is most certain."""
@@ -48,7 +50,8 @@ def excess_aurc(uncertainty: Tensor, loss: Tensor) -> Tensor:
     return aurc(uncertainty, loss) - aurc(loss, loss)
 
 
-def risk_at_coverage(uncertainty: Tensor, loss: Tensor, coverage: float = 0.8) -> Tensor:
+@checked
+def risk_at_coverage(uncertainty: Tensor, loss: Tensor, coverage: Fraction = 0.8) -> Tensor:
     """The risk when the most certain `coverage` of the examples (rounded up) is answered."""
     if not 0 < coverage <= 1:
         raise ValueError(f"coverage={coverage!r} must lie in 0 … 1")
@@ -56,7 +59,8 @@ def risk_at_coverage(uncertainty: Tensor, loss: Tensor, coverage: float = 0.8) -
     return curve.risk[(curve.coverage >= coverage - 1e-12).nonzero()[0, 0]]
 
 
-def coverage_at_risk(uncertainty: Tensor, loss: Tensor, risk: float = 0.05) -> Tensor:
+@checked
+def coverage_at_risk(uncertainty: Tensor, loss: Tensor, risk: Fraction = 0.05) -> Tensor:
     """The largest share of examples that can be answered with at most this risk; 0 where none can."""
     curve = risk_coverage(uncertainty, loss)
     allowed = curve.coverage[curve.risk <= risk]

@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import beside
+from bayesify.checks import Count, checked
 from bayesify.model import BayesianModule
 from bayesify.predict.accumulation import Accumulator
 from bayesify.predict.prediction import evaluating
@@ -24,14 +25,15 @@ class AttackRow(NamedTuple):
     distance: float  # mean largest change of an input
 
 
+@checked
 def attack_curve(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
     *,
     targeted: bool = False,
-    num_draws: int = 10,
-    eval_draws: int = 10,
+    num_draws: Count = 10,
+    eval_draws: Count = 10,
     generator: Generator | None = None,
     **options: Any,
 ) -> list[AttackRow]:

@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import beside
+from bayesify.checks import Count, checked
 from bayesify.likelihoods import Likelihood, likelihood
 from bayesify.likelihoods.draws import rsample
 from bayesify.model import BayesianModule
@@ -21,11 +22,12 @@ from bayesify.weights import as_call
 AVERAGES = ("loss", "probs")
 
 
+@checked
 def input_gradient(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
-    num_draws: int = 1,
+    num_draws: Count = 1,
     average: str = "loss",
     generator: Generator | None = None,
 ) -> Tensor:

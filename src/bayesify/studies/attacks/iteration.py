@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import beside
+from bayesify.checks import Count, Positive, checked
 from bayesify.laws.noise import drawn, standard_normal
 from bayesify.names import check_choice
 from bayesify.studies.attacks.gradient import input_gradient
@@ -14,18 +15,19 @@ NORMS = ("linf", "l2")
 Bounds = tuple[float, float] | None
 
 
+@checked
 def iterates(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
     *,
-    step: float,
-    num_steps: int,
-    eps: float | None = None,
+    step: Positive,
+    num_steps: Count,
+    eps: Positive | None = None,
     norm: str = "linf",
     targeted: bool = False,
     random_start: bool = False,
-    num_draws: int = 1,
+    num_draws: Count = 1,
     average: str = "loss",
     bounds: Bounds = (0.0, 1.0),
     generator: Generator | None = None,
@@ -39,7 +41,7 @@ def iterates(
     eps:       radius of the ball about the start in which the result stays; None for no ball
     bounds:    range of the inputs, None for no range; applied to the result, not inside the differentiated graph
     """
-    check(norm, step, eps, num_steps, num_draws)
+    check_choice(NORMS, norm, "norm")
     start, y = beside(model, (x.detach(), y))
     moved = _random_start(start, eps, norm, generator) if random_start else start
     moved = _clamp(moved, bounds)
@@ -88,16 +90,3 @@ def _random_start(x: Tensor, eps: float | None, norm: str, generator: Generator 
 
 def _clamp(x: Tensor, bounds: Bounds) -> Tensor:
     return x if bounds is None else x.clamp(*bounds)
-
-
-def check(norm: str, step: float, eps: float | None, num_steps: int, num_draws: int) -> None:
-    """Raise where a setting of `iterates` is out of range."""
-    check_choice(NORMS, norm, "norm")
-    if not step > 0:
-        raise ValueError(f"step={step!r} must be positive, e.g. step=0.01")
-    if eps is not None and not eps > 0:
-        raise ValueError(f"eps={eps!r} must be positive, e.g. eps=0.1, or None for no ball")
-    if num_steps < 1:
-        raise ValueError(f"num_steps={num_steps!r} must be at least 1")
-    if num_draws < 1:
-        raise ValueError(f"num_draws={num_draws!r} must be at least 1")

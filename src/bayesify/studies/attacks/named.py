@@ -4,10 +4,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from bayesify.checks import Count, Positive, checked
 from bayesify.studies.attacks.iteration import iterates
 
 
-def fgsm(model: nn.Module, x: Tensor, y: Tensor, eps: float, **options: Any) -> Tensor:
+@checked
+def fgsm(model: nn.Module, x: Tensor, y: Tensor, eps: Positive, **options: Any) -> Tensor:
     """x + eps sign(∂loss/∂x), inside `bounds`: one step (Goodfellow et al. 2014). Options are those of `iterates`.
 
     >>> attacked = fgsm(model, x, y, eps=0.1, num_draws=10)
@@ -16,13 +18,14 @@ def fgsm(model: nn.Module, x: Tensor, y: Tensor, eps: float, **options: Any) -> 
     return last
 
 
+@checked
 def fast_sign(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
-    step: float,
-    num_steps: int,
-    eps: float | None = None,
+    step: Positive,
+    num_steps: Count,
+    eps: Positive | None = None,
     targeted: bool = False,
     **options: Any,
 ) -> Tensor:
@@ -37,13 +40,14 @@ def fast_sign(
     return last
 
 
+@checked
 def pgd(
     model: nn.Module,
     x: Tensor,
     y: Tensor,
-    eps: float,
-    step: float | None = None,
-    num_steps: int = 10,
+    eps: Positive,
+    step: Positive | None = None,
+    num_steps: Count = 10,
     norm: str = "linf",
     random_start: bool = True,
     **options: Any,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from bayesify.checks import Rate, checked
 from bayesify.families.location_scale import LOG_STD_OF_NOTHING
 from bayesify.names import lookup
 from bayesify.studies.compress.sparse_files import size_of
@@ -39,7 +40,8 @@ SCORES: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
 
 
 @torch.no_grad()
-def prune(model: nn.Module, share: float, by: str = "magnitude", per_layer: bool = False) -> nn.Module:
+@checked
+def prune(model: nn.Module, share: Rate, by: str = "magnitude", per_layer: bool = False) -> nn.Module:
     """A copy of `model` with the `share` of its weights that score lowest set to zero.
 
     model:      what `bf.bayesify` returned, or a plain network
@@ -49,8 +51,6 @@ def prune(model: nn.Module, share: float, by: str = "magnitude", per_layer: bool
     Weight matrices and kernels are pruned, not biases and norms. In a model the std of a pruned weight goes too,
     where each weight has its own. `bf.save` stores what is left.
     """
-    if not 0 <= share < 1:
-        raise ValueError(f"share={share!r} must lie in [0, 1): the share of weights to set to zero")
     score = lookup(SCORES, by, "by")
     pruned = copy.deepcopy(model)
     weights = _weights(pruned)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
+from bayesify.checks import Count, checked
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.model import BayesianModule
 from bayesify.names import check_choice
@@ -40,6 +41,7 @@ class SparsityPoint(NamedTuple):
         return self.total / max(self.kept, 1)
 
 
+@checked
 def sparsify(
     model: BayesianModule, scores: Mapping[str, Tensor], threshold: float, fill: str = "zero"
 ) -> int:
@@ -68,18 +70,20 @@ def sparsify(
     return kept
 
 
+@checked
 def sparsify_by_log_alpha(model: BayesianModule, threshold: float = 3.0) -> int:
     """Zero every weight with log α above `threshold`: sparse variational dropout (Molchanov et al. 2017)."""
     return sparsify(model, {name: -a for name, a in log_alpha(model).items()}, -threshold)
 
 
+@checked
 def sparsity_curve(
     model: BayesianModule,
     scores: Mapping[str, Tensor],
     loader: Iterable[Any],
     thresholds: Sequence[float] | None = None,
     fill: str = "zero",
-    num_draws: int = 20,
+    num_draws: Count = 20,
     generator: Generator | None = None,
 ) -> list[SparsityPoint]:
     """Accuracy of the ensemble against the threshold of the score (Fig. 5). The model is left as it was.

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from bayesify.checks import checked
 from bayesify.names import lookup
 from bayesify.studies.corruptions import blur, colour, compression, elastic, noise, spatter, weather
 from bayesify.studies.corruptions.filters import as_bytes
@@ -150,6 +151,7 @@ CORRUPTIONS: dict[str, Corruption] = {
 COMMON = tuple(name for name, entry in CORRUPTIONS.items() if not entry.extra)
 
 
+@checked
 def corrupt(
     images: Tensor, name: str, severity: int, generator: Generator | None = None, sizes: str | None = None
 ) -> Tensor:

@@ -3,9 +3,11 @@
 import torch
 from torch import Generator, Tensor
 
+from bayesify.checks import checked
 from bayesify.studies.corruptions.filters import positions, sample
 
 
+@checked
 def rotate(x: Tensor, degrees: float) -> Tensor:
     """Images (N, C, H, W) turned counter-clockwise around their middle, bilinear; zeros come in from outside.
 
@@ -28,6 +30,7 @@ def rotate(x: Tensor, degrees: float) -> Tensor:
     return sample(around, rows, columns, "nearest").to(x.dtype)
 
 
+@checked
 def add_noise(x: Tensor, snr_db: float, generator: Generator | None = None, per_image: bool = True) -> Tensor:
     """x + ε with Var ε = mean x² / 10^(snr_db / 10), so that SNR_dB = 10 log₁₀(mean x² / Var ε) (paper 3).
 

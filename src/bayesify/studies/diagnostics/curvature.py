@@ -14,6 +14,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import inputs_of, target_of, to_device
+from bayesify.checks import Count, checked
 from bayesify.laws.noise import random_signs
 from bayesify.model import BayesianModule
 from bayesify.names import check_choice
@@ -25,12 +26,13 @@ from bayesify.weights.observing.watch import layer_of
 WAYS = ("auto", "exact", "hutchinson")
 
 
+@checked
 def kappa(
     model: BayesianModule,
     loader: Iterable[Any],
     names: Sequence[str] | None = None,
     way: str = "auto",
-    num_probes: int = 8,
+    num_probes: Count = 8,
     generator: Generator | None = None,
 ) -> dict[str, Tensor]:
     """κ of the weights in `names` (all random ones without it), by name, each of the weight's shape.

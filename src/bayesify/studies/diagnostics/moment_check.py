@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.batches import first_examples, inputs_for, target_of, to_device
-from bayesify.checks import check_whole
+from bayesify.checks import Count, check_whole, checked
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.shapes import match_real
 from bayesify.moments import Moments, certain, replace
@@ -26,8 +26,9 @@ MOST = 4096  # outputs of an example, spread evenly: more tell no more
 LOGIT_DRAWS = 2000  # of the outputs from their moments: cheap, so that only the drawn weights are noisy
 
 
+@checked
 def moment_check(
-    model: Any, loader: Iterable[Any], num_draws: int = 200, num_examples: int = 64, seed: int = 0
+    model: Any, loader: Iterable[Any], num_draws: Count = 200, num_examples: int = 64, seed: int = 0
 ) -> MomentCheck:
     """One-pass variances of a density-propagated model beside those of drawn weights, and what to do.
 

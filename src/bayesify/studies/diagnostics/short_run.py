@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bayesify.batches import inputs_of, target_of, to_device
-from bayesify.checks import NonFiniteLossError
+from bayesify.checks import Count, NonFiniteLossError, Positive, checked
 from bayesify.methods import ThermostatMCMC
 from bayesify.samplers import ATMC
 from bayesify.studies.diagnostics.tuning import DECAY, Suggestion, suggest, usual_reasons
@@ -18,8 +18,9 @@ FASTEST = 1e-3 / 3e-4  # largest over root mean square update of a step (paper 4
 THROWN = 10.0  # thermal steps; chance alone gives 6.5 at most in 10¹⁰ of them
 
 
+@checked
 def tune(
-    model: Any, loader: Iterable[Any], lr: float = 1e-3, num_steps: int = 200, seed: int = 0
+    model: Any, loader: Iterable[Any], lr: Positive = 1e-3, num_steps: Count = 200, seed: int = 0
 ) -> Suggestion:
     """Settings for a step of `lr`, from `num_steps` steps of ATMC on a copy of `model`, which itself stays as it is.
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bayesify.batches import beside
-from bayesify.checks import Positive, check_setting
+from bayesify.checks import Count, Positive, check_setting, checked
 from bayesify.methods import ThermostatMCMC
 from bayesify.samplers import SAMPLERS
 
@@ -39,8 +39,9 @@ class Suggestion:
         return "\n".join([settings, *(f"  {reason}" for reason in self.reasons)])
 
 
+@checked
 def suggest(
-    model: Any, x: Any, y: Tensor, lr: float = 1e-3, iterations: int = 20, seed: int = 0
+    model: Any, x: Any, y: Tensor, lr: Positive = 1e-3, iterations: Count = 20, seed: int = 0
 ) -> Suggestion:
     """Settings for a step of `lr`, from one batch; for a sampler without a mass, as SGLD, the step size itself.
 

@@ -5,16 +5,18 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
+from bayesify.checks import Count, Positive, checked
 from bayesify.studies.explain.saliency import Score
 
 
 @torch.no_grad()
+@checked
 def infidelity(
     score: Score,
     x: Tensor,
     explanation: Tensor,
-    num_draws: int = 10,
-    std: float = 0.1,
+    num_draws: Count = 10,
+    std: Positive = 0.1,
     generator: Generator | None = None,
     normalise: bool = False,
 ) -> Tensor:
@@ -35,11 +37,12 @@ def infidelity(
     return (guess - change).square().mean(0)
 
 
+@checked
 def sensitivity(
     explain: Callable[[Tensor], Tensor],
     x: Tensor,
-    num_draws: int = 10,
-    radius: float = 0.02,
+    num_draws: Count = 10,
+    radius: Positive = 0.02,
     generator: Generator | None = None,
     relative: bool = True,
 ) -> Tensor:

@@ -5,11 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify.checks import Count, checked
+
 #: inputs (N, …) -> one number per input, differentiable
 Score = Callable[[Tensor], Tensor]
 
 
-def probability_of(model: nn.Module, label: Tensor, num_draws: int = 10, seed: int = 0) -> Score:
+@checked
+def probability_of(model: nn.Module, label: Tensor, num_draws: Count = 10, seed: int = 0) -> Score:
     """x ↦ p̄(label | x), averaged over draws that are the same at every call: (N,).
 
     Args:
