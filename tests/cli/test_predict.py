@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from cli_runs import fail, invoke, read, succeed
 from data_digits import digit_image
 from PIL import Image
 
+import bayesify as bf
 from bayesify.cli.inputs import read_examples
+from bayesify.cli.run import Run
 from bayesify.data import load
 
 GREY = {"input_shape": [1, 4, 6], "inputs": "bytes"}
@@ -152,3 +155,17 @@ def test_an_image_for_a_network_of_features(tmp_path: Path) -> None:
     Image.new("L", (4, 4)).save(tmp_path / "x.png")
     with pytest.raises(ValueError, match=r"does not fit the network's input \(7,\)"):
         read_examples(tmp_path / "x.png", {"input_shape": [7], "inputs": "floats"}, PLAIN)
+
+
+@pytest.mark.filterwarnings("ignore:.*holds NaN or infinite numbers")
+def test_a_model_that_predicts_nan_names_the_examples(digits: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(digits, run)
+    model = Run.at(run).model("last", torch.device("cpu"))
+    with torch.no_grad():
+        next(model.net.parameters())[:, :10] = torch.nan
+    bf.save(model, run / "model.safetensors")
+    np.save(tmp_path / "x.npy", load("digits").test.inputs[:3].numpy())
+    message = "the predictions of 3 of 3 examples (counted from 0: 0, 1, 2) are NaN"
+    assert f"x.npy: {message}" in fail("predict", run, tmp_path / "x.npy", code=1)
+    assert "examples (counted from 0: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and" in fail("evaluate", run)
