@@ -36,7 +36,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--set", "net.hiden=3"), "Did you mean 'hidden'?"),
         (
             ("--set", "net.hidden=abc"),
-            "net.hidden=\\['abc'\\] must be a list of whole numbers, e.g. \\(100, 100\\)",
+            "net.hidden=\\['abc'\\] must be a list of whole numbers of at least 1, e.g. \\(100, 100\\)",
         ),
         (("--set", "data.split=3"), "'digits' has no option split"),
         (("--set", "nonsense"), "must read TABLE.OPTION=VALUE"),

@@ -153,7 +153,7 @@ def test_a_targeted_attack_reaches_its_target() -> None:
     ("options", "message"),
     [
         ({"norm": "l1"}, "norm='l1' does not exist; choose from linf, l2"),
-        ({"step": 0.0}, "step=0.0 must be positive"),
+        ({"step": 0.0}, "step=0.0 must be a number above 0"),
         ({"eps": -1.0}, "eps=-1.0 must be a number above 0"),
         ({"num_steps": 0}, "num_steps=0 must be a whole number of at least 1"),
         ({"num_draws": 0}, "num_draws=0 must be a whole number of at least 1"),
