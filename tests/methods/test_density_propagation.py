@@ -246,8 +246,8 @@ def test_it_exports() -> None:
         ({"variance": "channel"}, "variance"),
         ({"logits": "median"}, "logits"),
         ({"norm": "none"}, "norm"),
-        ({"init_std": 0.0}, "init_std=0.0 must be positive"),
-        ({"var_floor": -1.0}, "var_floor=-1.0 must be positive"),
+        ({"init_std": 0.0}, "init_std=0.0 must be a number above 0"),
+        ({"var_floor": -1.0}, "var_floor=-1.0 must be a number above 0"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, Any], message: str) -> None:

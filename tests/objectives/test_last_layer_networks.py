@@ -172,5 +172,5 @@ def test_compiled_code_must_know_the_last_layer() -> None:
 
 
 def test_the_number_is_checked() -> None:
-    with pytest.raises(ValueError, match="num_likelihood_draws=0 must be a positive whole number"):
+    with pytest.raises(ValueError, match="num_likelihood_draws=0 must be a whole number of at least 1"):
         bf.MonteCarloVI(num_likelihood_draws=0)

@@ -156,7 +156,7 @@ def test_settings_that_it_lacks_are_refused() -> None:
         bf.ThermostatMCMC(sampler="atmc", settings={"mass": 2.0})  # it has a name of its own there
     with pytest.raises(ValueError, match="scale=0 must be a number above 0"):
         bf.ThermostatMCMC(sampler="langevin", settings={"scale": 0})
-    with pytest.raises(ValueError, match="lr=0.0 must be positive"):
+    with pytest.raises(ValueError, match="lr=0.0 must be a number above 0"):
         make("underdamped").optimizer(lr=0.0)
 
 

@@ -140,7 +140,7 @@ def test_bad_input() -> None:
     with pytest.raises(ValueError, match="num_steps=1 must be at least 2"):
         tune(model, [(x, y)], num_steps=1)
     for lr in (0.0, -1.0):
-        with pytest.raises(ValueError, match=f"lr={lr} must be positive"):
+        with pytest.raises(ValueError, match=f"lr={lr} must be a number above 0"):
             suggest(model, x, y, lr=lr)
     frozen = bf.bayesify(nn.Linear(3, 1), bf.ThermostatMCMC(temperature=0.0), "normal", num_data=len(y))
     with pytest.raises(ValueError, match="at temperature=0 there is none"):
