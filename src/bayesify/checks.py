@@ -177,18 +177,21 @@ def checked(function: F) -> F:
     """Hold the arguments of `function` that are plain data, or generators, to their annotations."""
     parameters = inspect.signature(function).parameters
     kinds: dict[str, Any] = {}
+    places: list[tuple[int, str]] = []
 
     def find_kinds() -> None:  # when it is first called: an import need not wait for it
         for name, kind in get_type_hints(function, include_extras=True).items():
-            plain = all(is_plain(each) or each is Generator for each in kinds_of(kind))
-            kinds[name] = (kind if plain else Any, parameters[name].default if name in parameters else None)
+            if name in parameters and all(is_plain(each) or each is Generator for each in kinds_of(kind)):
+                kinds[name] = (kind, parameters[name].default)
+        places.extend((i, name) for i, name in enumerate(parameters) if name in kinds)
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not kinds:
             find_kinds()
-        for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
-            if name in kinds and kinds[name][0] is not Any and value is not kinds[name][1]:
+        given = [(name, args[i]) for i, name in places if i < len(args)]
+        for name, value in (*given, *kwargs.items()):
+            if name in kinds and value is not kinds[name][1]:
                 check_value(name, value, *kinds[name])
         return function(*args, **kwargs)
 

@@ -38,7 +38,7 @@ JOINED_NUMBERS = 2**20  # outputs are collected up to this many numbers before t
 def predict(
     model: Any,
     x: Any,
-    num_draws: int,
+    num_draws: Any,  # checked by `model.predict`
     keep_samples: bool = False,
     generator: Generator | None = None,
     batched: bool | None = None,
