@@ -27,6 +27,7 @@ METHODS: dict[str, Callable[[], bf.methods.Method]] = {
     "mc_vi": bf.MonteCarloVI,
     "emp": bf.EnsemblePatching,
     "vdp": bf.DensityPropagation,
+    "vdp++": lambda: bf.DensityPropagation(covariance="diagonal"),
     "variance": bf.VarianceNetwork,
 }
 AUGMENTS = {"none": "no augmentation", "crop_flip": "crop and flip"}

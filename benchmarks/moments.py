@@ -50,12 +50,13 @@ def monte_carlo(model: bf.BayesianModule, x: Tensor, draws: int) -> tuple[Tensor
 
 
 def errors(net: nn.Module, x: Tensor, width: float, draws: int, ways: list[str]) -> list[str]:
-    reference = bf.bayesify(copy.deepcopy(net), bf.DensityPropagation(init_std=width))
+    reference = bf.bayesify(copy.deepcopy(net), bf.DensityPropagation(covariance="diagonal", init_std=width))
     mean, std = monte_carlo(reference, x, draws)
     cells = []
     for way in ways:
         try:
-            model = bf.bayesify(copy.deepcopy(net), bf.DensityPropagation(init_std=width, **WAYS[way]))  # type: ignore[arg-type]
+            method = bf.DensityPropagation(covariance="diagonal", init_std=width, **WAYS[way])  # type: ignore[arg-type]
+            model = bf.bayesify(copy.deepcopy(net), method)
             start = time.perf_counter()
             with torch.no_grad():
                 result = model(x)

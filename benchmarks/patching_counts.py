@@ -50,7 +50,7 @@ TABLE_1 = {  # resnet18 and pyramidnet110: millions of parameters, overhead in %
 }
 COUNTED_ON = {
     "Mean-field Gaussian": bf.MonteCarloVI(where=bf.where.all),
-    "PBP": bf.DensityPropagation(where=bf.where.all),
+    "PBP": bf.DensityPropagation(covariance="diagonal", where=bf.where.all),
     "Dropout": bf.EnsemblePatching(K, "dropout"),
     "Ensemble patching": bf.EnsemblePatching(K),
 }

@@ -31,7 +31,7 @@ DIMS, NUM, BATCH, NOISE, BINS = 3, 40, 20, 0.5, 10
 SAMPLERS = ("atmc", "sgnht", "sghmc", "sgld", "psgld")
 OTHERS = {
     "mc_vi": lambda: bf.MonteCarloVI(),
-    "vdp": lambda: bf.DensityPropagation(),
+    "vdp": lambda: bf.DensityPropagation(covariance="diagonal"),
     "emp": lambda: bf.EnsemblePatching(where=bf.where.all),
     "ecmp": lambda: bf.EnsemblePatching(assignment="element", where=bf.where.all),
 }

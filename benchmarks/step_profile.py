@@ -1,7 +1,7 @@
 """Where the time of a training step goes on a GPU: its kernels by name, beside the plain network's.
 
-    python benchmarks/step_profile.py --methods "mc_vi, draw" vdp emp
-    python benchmarks/step_profile.py --net vit_s16 --size 224 --batch 64 --methods vdp --top 20
+    python benchmarks/step_profile.py --methods "mc_vi, draw" vdp++ emp
+    python benchmarks/step_profile.py --net vit_s16 --size 224 --batch 64 --methods vdp++ --top 20
 
 Kernels are summed over a step of the compiled network (Inductor) and its optimiser; "busy" is their sum, without the
 gaps between them. Methods are those of steps.py and patching.py.
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--size", type=int, default=32, help="height and width of the images")
     parser.add_argument("--mode", choices=["eager", "compiled"], default="compiled")
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=["mc_vi, draw", "vdp"])
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=["mc_vi, draw", "vdp++"])
     parser.add_argument("--top", type=int, default=15, help="kernels to print")
     a = parser.parse_args()
     torch.manual_seed(0)

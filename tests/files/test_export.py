@@ -18,7 +18,7 @@ needs_onnx = pytest.mark.skipif(
 NETS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "lenet_small": ((1, 28, 28), {}),
     "resnet20": ((3, 16, 16), {}),
-    "vit_small_patch4": ((3, 16, 16), {"dim": 32, "depth": 2, "heads": 4}),
+    "vit_small_patch4": ((3, 16, 16), {"dim": 32, "depth": 1, "heads": 4}),
 }
 
 
@@ -89,7 +89,7 @@ def test_a_network_that_takes_keywords(tmp_path: Path) -> None:
 
 
 @needs_onnx
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", ["lenet_small", "vit_small_patch4"])
 def test_onnx_gives_the_same_mean_and_variance(name: str, tmp_path: Path) -> None:
     import onnxruntime
 
@@ -130,7 +130,6 @@ def test_onnx_with_full_covariance_names_it(tmp_path: Path) -> None:
 
 
 POOLS = {
-    "average": nn.AvgPool2d(2),
     "average, padded": nn.AvgPool2d(3, 2, 1),
     "max": nn.MaxPool2d(3, 2),
     "strided": nn.Conv2d(4, 4, 3, stride=2, dilation=2),

@@ -53,7 +53,7 @@ class DensityPropagation(Method):
     """
 
     name = "vdp"
-    about = "density propagation (VDP++): mean and variance through every layer in one pass"
+    about = "density propagation: mean and variance through every layer in one pass, and how outputs vary together"
     paper = "Efficient Scaling of Bayesian Neural Networks (VDP++). Anonymous authors."
 
     covariance: str = "outputs"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.checks import Count, checked
 from bayesify.moments.missing import calling_module
 from bayesify.moments.registry import spelled
 from bayesify.moments.standin import StandIn
@@ -143,8 +144,9 @@ def gain(drawn: float, own: float) -> float:
     return drawn / own if drawn > 0 and own > 0 else 1.0
 
 
+@checked
 def fit_gains(
-    model: Any, loader: Iterable[Any] | None, num_draws: int = 128, num_examples: int = 32, seed: int = 0
+    model: Any, loader: Iterable[Any] | None, num_draws: Count = 128, num_examples: Count = 32, seed: int = 0
 ) -> dict[str, float] | None:
     """Bring the variances of one pass to those of drawn weights, on average over each operation's entries.
 

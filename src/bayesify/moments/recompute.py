@@ -65,6 +65,7 @@ class _Recomputed(torch.autograd.Function):
         device = inputs[0].device.type
         ctx.autocast = (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
         ctx.save_for_backward(*inputs)
+        ctx.set_materialize_grads(False)
         return function(*inputs)
 
     @staticmethod
@@ -74,10 +75,15 @@ class _Recomputed(torch.autograd.Function):
         if not again and not inside_functorch():
             inputs = [t.detach().requires_grad_(n) for t, n in zip(inputs, needed, strict=True)]
         wanted = [t for t, n in zip(inputs, needed, strict=True) if n]
+        used = [grad is not None for grad in grads]  # a sweep asks for the mean alone
+        grads = tuple(grad for grad in grads if grad is not None)
+        if not grads:
+            return (None,) * (1 + len(needed))
 
         def function(*values: Tensor) -> tuple[Tensor, ...]:
             given = iter(values)
-            return ctx.function(*(next(given) if n else t for t, n in zip(inputs, needed, strict=True)))
+            found = ctx.function(*(next(given) if n else t for t, n in zip(inputs, needed, strict=True)))
+            return tuple(one for one, is_used in zip(found, used, strict=True) if is_used)
 
         device, dtype, enabled = ctx.autocast  # backward runs outside the caller's autocast
         with torch.enable_grad(), torch.autocast(device, dtype, enabled):
