@@ -134,7 +134,7 @@ POOLS = {
     "max": nn.MaxPool2d(3, 2),
     "strided": nn.Conv2d(4, 4, 3, stride=2, dilation=2),
     "transposed": nn.ConvTranspose2d(4, 4, 2, stride=2),
-    "layer norm": nn.LayerNorm(8),
+    "layer norm": nn.LayerNorm((4, 8, 8)),
 }
 
 

@@ -43,7 +43,7 @@ def covariance_of_top(output: Moments) -> Moments:
     mean, var = output.mean.detach(), output.var.detach()
     indices = mean.topk(TOP, 1).indices
     largest = torch.zeros_like(mean).scatter(1, indices, 1.0)
-    each = torch.zeros(len(mean), TOP, mean.shape[1], dtype=mean.dtype, device=mean.device)
+    each = torch.zeros(mean.shape[0], TOP, mean.shape[1], dtype=mean.dtype, device=mean.device)
     seeds = each.scatter(2, indices[:, :, None], 1.0).transpose(0, 1)
     probes = _signs(mean)[:, None] * (1 - largest)
     found = gram(output, torch.cat([seeds, probes]))

@@ -36,11 +36,14 @@ def avg_pool(
     mean, var = (_average(dims, value, *options, divisor_override) for value in x)
     if divisor_override is not None:
         return Moments(mean, var / divisor_override)
-    kernel, sides = per_dimension(kernel_size, dims), per_dimension(padding, dims)
-    if not ceil_mode and not any(sides):
-        return Moments(mean, var / torch.Size(kernel).numel())
+    entries = torch.Size(per_dimension(kernel_size, dims)).numel()
+    if not ceil_mode and (count_include_pad or not any(per_dimension(padding, dims))):
+        return Moments(mean, var / entries)
     ones = torch.ones_like(x.mean[(0,) * (x.mean.dim() - dims)])[None, None]  # (1, 1, *spatial)
-    divisor = _average(dims, ones, *options, 1) / _average(dims, ones, *options, None)
+    if not ceil_mode:  # without a divisor of ours, which ONNX does not know
+        divisor = entries * _average(dims, ones, *options[:4], True, None)
+    else:
+        divisor = _average(dims, ones, *options, 1) / _average(dims, ones, *options, None)
     return Moments(mean, var / divisor[0, 0])
 
 
