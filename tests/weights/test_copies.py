@@ -43,9 +43,6 @@ class Keeping(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:DeepEnsemble")
-@pytest.mark.filterwarnings(
-    "ignore:the covariance of the outputs does not follow"
-)  # a random temperature divides
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("name", METHODS)
 def test_activations_kept_in_attributes(name: str, again: bool) -> None:
