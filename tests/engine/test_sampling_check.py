@@ -112,6 +112,8 @@ def test_chains_that_do_not_agree_and_draws_that_drift() -> None:
     check_draws(stored(noise[:1]), sampler, x)
     assert rhat(noise).item() < APART
     with pytest.warns(bf.SamplingWarning, match=r"the 4 chains do not agree .* 160 draws are worth some \d"):
+        check_draws(stored(noise.cumsum(1)), sampler, x)
+    with pytest.warns(bf.SamplingWarning, match="the 4 chains do not agree .* they sit in different modes"):
         check_draws(stored(noise + 3 * torch.arange(4)[:, None]), sampler, x)
     with pytest.warns(
         bf.SamplingWarning, match="predictions change slowly .* 40 draws are worth some 1 indep"
@@ -186,7 +188,9 @@ def test_a_run_that_is_too_short_to_be_judged_says_so_until_it_is_longer(tmp_pat
     assert "too short to tell" in history.notes[-1] and "too short" in str(model.summary())
     again = bf.load(folder / "model.safetensors", nn.Linear(2, 1, bias=False))
     assert again.posterior.findings.keys() == {"short"}
-    with pytest.raises(bf.SamplingWarning, match=text.format(279, 7)):
+    with pytest.raises(
+        bf.SamplingWarning, match="posterior: 7 draws are too few to tell .* keep at least 20"
+    ):
         fit(make(start=1.0, num_kept=7, burn_in=274), on_bad_sampling="raise")
     longer = make(start=1.0, burn_in=300, every=10)
     fit(longer, epochs=600, folder=folder)
@@ -301,3 +305,13 @@ def test_draws_that_are_all_alike_or_not_finite_are_no_posterior(chains: int) ->
     lost[0, 3, 2] = math.nan
     assert "the same in all draws" in compare(alike)["frozen"]
     assert "not finite" in compare(lost)["frozen"]
+
+
+def test_chains_in_different_modes_are_not_told_to_go_on() -> None:
+    """Each draws independently, at a place of its own; those that go round one mode slowly are to be lengthened."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(4, 40, 5, generator=generator)
+    modes = torch.tensor([-3.0, -3.0, 3.0, 3.0])[:, None, None]
+    assert "they sit in different modes" in compare(noise + modes)["apart"]
+    slow = noise.cumsum(1)
+    assert "Lengthen" in compare(slow)["apart"]

@@ -23,6 +23,9 @@ SHORTEST = 200  # steps after the burn-in; below, not even temperatures can be t
 AT_THE_END = ("short", "clipped", "frozen", "apart", "slow", "drift")  # kinds that are found here
 CLIPPED = 0.3  # of all steps: more than the descent has
 APART = 1.2  # R-hat of several chains; 4 chains worth 20 independent draws each are above it once in 1,000
+SETTLED = (
+    10.0  # independent draws of a chain · (R-hat² − 1), which is 2 where chains go round one mode slowly
+)
 SLOW = 4.0  # independent draws that one chain is worth; 20 that are independent seem to be less once in 4,000
 DRIFTED = (
     2.2  # of the ranks in one chain; one worth 10 draws is above it once in 1,000, a steady drift is at 2.5
@@ -92,10 +95,12 @@ def _length(chain: Chain, past: float) -> dict[str, str]:
     draws = len(store) // max(store.num_chains, 1)
     if past >= SHORTEST and (not isinstance(store, StoredDraws) or draws >= FEWEST):
         return {}
-    return {
-        "short": f"the chain is too short to tell whether it samples the posterior ({max(past, 0):.0f} steps after "
-        f"the burn-in, {draws} draws): take at least {SHORTEST} steps and {FEWEST} draws; thousands of steps are usual"
-    }
+    few = f"{draws} draws are too few to tell whether the chain samples the posterior: keep at least {FEWEST}"
+    short = (
+        f"the chain is too short to tell whether it samples the posterior ({max(past, 0):.0f} steps after the "
+        f"burn-in, {draws} draws): take at least {SHORTEST} steps and {FEWEST} draws; thousands of steps are usual"
+    )
+    return {"short": f"{few} (num_kept, or every)" if past >= SHORTEST else short}
 
 
 def predicted(model: BayesianModule, x: Any) -> Tensor:
@@ -143,10 +148,19 @@ def compare(values: Tensor, where: str = "") -> dict[str, str]:
     beyond_chance = draws // 2 * (spread**2 - 1) + 1 > chance(2 * count - 1, 4)
     if not spread > APART or not beyond_chance:
         return {}
+    disagree = (
+        f"the {count} chains do not agree in their predictions{where} (R-hat {spread:.2f}, should be near 1)"
+    )
+    each = torch.tensor([worth(chain) for chain in values]).median().item()
+    if each * (spread**2 - 1) > SETTLED:
+        return {
+            "apart": f"{disagree}, though each is worth some {each:.0f} independent draws by itself: they sit in "
+            f"different modes, from one to another of which no longer run may come. All of them together are the best guess; "
+            f"more chains make a better one"
+        }
     size = max(1.0, float(ess(values).nanmedian()))
     return {
-        "apart": f"the {count} chains do not agree in their predictions{where} (R-hat {spread:.2f}, should be near "
-        f"1): the {count * draws} draws are worth some {size:.0f} independent ones, and {advice}"
+        "apart": f"{disagree}: the {count * draws} draws are worth some {size:.0f} independent ones, and {advice}"
     }
 
 
