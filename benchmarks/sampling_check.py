@@ -3,13 +3,15 @@
     python benchmarks/sampling_check.py                # 1,200 chains of each kind, two minutes of one core
     python benchmarks/sampling_check.py --chains 10    # 120 of each kind
     python benchmarks/sampling_check.py --fits 100     # and runs of bf.fit as anyone would start them, 5 s each
+    python benchmarks/sampling_check.py --chains 0 --samplers atmc --fits 5 --means 0 5 10 20 50 100
 
 Conjugate linear regressions, of which the posterior is known. Right chains start in the posterior, with a mass that
 holds curvature and gradient noise; wrong ones start far from it at the sampler's default, so that thermostats wind up
 or gradient noise is too much. A chain is wrong where the mean square about the exact mean is off by more than a factor
 of four in some weight; all others count in neither column. Slow chains start in the posterior too, but inputs are so
 correlated that they do not go round it: all are wrong. Twenty draws of right and of slow chains are compared, those of
-one chain and of four together. The last rows are `bf.fit` with nothing set.
+one chain and of four together; every chain has the test of its mean gradient ("pulled"). The last rows are `bf.fit`
+with nothing set, those of `--means` on features that have one, with a bias.
 """
 
 import argparse
@@ -28,6 +30,7 @@ from bayesify.engine.sampling_check import AWAY, FEWEST, drift, judge, spread_ou
 from bayesify.samplers import SAMPLERS
 from bayesify.samplers.check import Watch, has_thermostat, seen
 from bayesify.samplers.findings import findings
+from bayesify.samplers.pull import on_its_way
 from timing import table
 
 WRONG = 4.0
@@ -48,12 +51,17 @@ class Target(NamedTuple):
     covariance: Tensor
 
     @classmethod
-    def make(cls, seed: int, size: int, condition: float, std: float, batch: int) -> "Target":
-        """Inputs whose covariance has this condition number, turned at random."""
+    def make(
+        cls, seed: int, size: int, condition: float, std: float, batch: int, mean: float | None = None
+    ) -> "Target":
+        """Inputs whose covariance has this condition number, turned at random; with a `mean` each has it, and the last
+        is the 1 of a bias."""
         generator = torch.Generator().manual_seed(seed)
         turn = torch.linalg.qr(torch.randn(size, size, generator=generator))[0]
         x = torch.randn(200, size, generator=generator) * torch.logspace(0, -math.log10(condition) / 2, size)
         x = x @ turn
+        if mean is not None:
+            x, size = torch.cat([x + mean, torch.ones(200, 1)], 1), size + 1
         y = x @ torch.randn(size, generator=generator) + std * torch.randn(200, generator=generator)
         covariance = torch.linalg.inv((x.T @ x / std**2 + torch.eye(size)).double())
         return cls(x, y, std, batch, covariance @ (x.T @ y / std**2).double(), covariance)
@@ -101,6 +109,9 @@ def verdicts(
                 rows = list(seen(sampler, "w", w, sampler.param_groups[0], len(window), chains))
                 for kinds, each in zip(found, rows, strict=True):
                     kinds.update(findings([each], has_thermostat(sampler)))
+        if step == steps and watch.pull is not None:
+            for kinds, strength in zip(found, watch.pull.found(sampler, {"w": w}), strict=True):
+                kinds.update(on_its_way(strength[None]))
         watch.after(step, sampler, {"w": w})
         if step > steps // 2:
             squares += (w.detach() - target.mean).square()
@@ -165,26 +176,30 @@ def inside(name: str, slow: bool, chains: int, steps: int) -> list[list[str]]:
     ]
 
 
-def fits(name: str, runs: int, epochs: int) -> list[str]:
-    """`bf.fit` by the method's defaults."""
+def fits(name: str, runs: int, epochs: int, mean: float | None = None) -> list[str]:
+    """`bf.fit` by the method's defaults; with a `mean` of the features, each run has a target of its own."""
     ratios, found = [], []
     for run in range(runs):
-        target = Target.make(*TARGETS[run % len(TARGETS)])
+        settings = TARGETS[run % len(TARGETS)] if mean is None else (run, 5, 1, 0.3, 20, mean)
+        target = Target.make(*settings)
         torch.manual_seed(run)
         method: Any = bf.ThermostatMCMC(sampler=name, num_kept=200)
-        net = nn.Linear(len(target.mean), 1, bias=False)
+        size = len(target.mean) - (mean is not None)
+        net = nn.Linear(size, 1, bias=mean is not None)
         likelihood = bf.likelihood("normal", std=target.std)
         model = bf.bayesify(net, method, likelihood, num_data=len(target.x))
-        data = TensorDataset(target.x, target.y[:, None])
+        data = TensorDataset(target.x[:, :size], target.y[:, None])
         loader = DataLoader(data, batch_size=target.batch, shuffle=True)
         steps = -(-len(target.x) // target.batch)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", bf.SamplingWarning)
             bf.fit(model, loader, epochs=epochs // steps, progress=False, seed=run, accelerator="cpu")
-        draws = torch.cat([weights["weight"] for _, weights in model.posterior.each()]).double()
+        each = [torch.cat([w.flatten() for w in weights.values()]) for _, weights in model.posterior.each()]
+        draws = torch.stack(each).double()
         ratios.append(((draws - target.mean).square().mean(0) / target.covariance.diag())[None])
         found.append(set(model.posterior.findings))
-    return row(f"{name}, bf.fit", ratios, found, right=False)
+    label = "" if mean is None else f", features of mean {mean:g}"
+    return row(f"{name}, bf.fit{label}", ratios, found, right=False)
 
 
 def main() -> None:
@@ -193,16 +208,21 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=100, help="of each of four targets")
     parser.add_argument("--steps", type=int, default=6000, help="of a chain, half of them burn-in")
     parser.add_argument("--fits", type=int, default=0, help="runs of bf.fit of each sampler")
+    parser.add_argument(
+        "--means", type=float, nargs="+", default=[], help="of features, a row of bf.fit each"
+    )
     parser.add_argument("--samplers", nargs="+", default=["atmc", "sgnht", "sghmc"], choices=SAMPLERS)
     options = parser.parse_args()
     rows = []
     for name in options.samplers:
-        if "mass" in SAMPLERS[name].settings(1e-3, 1):
+        if options.chains and "mass" in SAMPLERS[name].settings(1e-3, 1):
             rows += inside(name, False, options.chains, options.steps)
             rows += inside(name, True, options.chains, options.steps)
-        rows.append(far(name, options.chains, options.steps))
+        if options.chains:
+            rows.append(far(name, options.chains, options.steps))
         if options.fits:
-            rows.append(fits(name, options.fits, options.steps))
+            means = options.means or [None]
+            rows += [fits(name, options.fits, options.steps, mean) for mean in means]
     header = ["chains", "runs", "mean ratio", "wrong", "false alarms", "missed", "findings"]
     table("The check of a sampler", rows, header)
 

@@ -155,8 +155,8 @@ def compare(values: Tensor, where: str = "") -> dict[str, str]:
     if each * (spread**2 - 1) > SETTLED:
         return {
             "apart": f"{disagree}, though each is worth some {each:.0f} independent draws by itself: they sit in "
-            f"different modes, from one to another of which no longer run may come. All of them together are the best guess; "
-            f"more chains make a better one"
+            f"different modes, from one to another of which no longer run may come. All of them together are the best "
+            f"guess; more chains make a better one"
         }
     size = max(1.0, float(ess(values).nanmedian()))
     return {

@@ -227,6 +227,22 @@ def test_batch_norm_warns_and_keeps_its_statistics_with_each_draw() -> None:
     assert any("batch norm" in note for note in model.summary().notes)
 
 
+@pytest.mark.filterwarnings("ignore:batch norm")
+def test_statistics_of_a_draw_are_those_of_its_own_weights() -> None:
+    """An average over steps would lag behind. Those of the network itself go on as they were."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    model = bf.bayesify(net, bf.ThermostatMCMC(burn_in=0, every=1), num_data=32)
+    model.train()
+    model.loss(*DATA)
+    before = {name: buffer.clone() for name, buffer in net[1].named_buffers()}
+    model.collect()
+    hidden = net[0](DATA[0]).detach()
+    torch.testing.assert_close(one(model, 0)["1.running_mean"], hidden.mean(0))
+    torch.testing.assert_close(one(model, 0)["1.running_var"], hidden.var(0))
+    assert all(torch.equal(buffer, before[name]) for name, buffer in net[1].named_buffers())
+    assert net[1].momentum == 0.1
+
+
 def test_other_methods_have_nothing_to_collect() -> None:
     model = bf.bayesify(make_net(), bf.Point())
     with pytest.raises(TypeError, match="collect.. keeps a draw of a chain"):

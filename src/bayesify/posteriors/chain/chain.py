@@ -4,6 +4,7 @@ import json
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -66,17 +67,21 @@ class Chain(Posterior):
         self.start = self.steps = 0  # the step at which this run began, and the present one
         now = self._now()
         self.store: DrawStore = StoredDraws(now, dtype) if keep == "draws" else RunningMoments(now)
+        self.last: tuple[nn.Module, Call] | None = (
+            None  # the last training call, of a network with batch norm
+        )
         self.watched: list[weakref.ref[Any]] = []
         self.batch_norm = _batch_norm_note(net)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "watched": []}  # nobody's optimiser steps a copy
+        return {**self.__dict__, "watched": [], "last": None}  # nobody's optimiser steps a copy
 
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
         if kl_terms is None:
             return net(*call.args, **call.kwargs)
         if can_read_values():
             self._look_at_inputs(net, call)
+            self.last = (net, call) if self.batch_norm else None
         kl, output = self.energy.run(net, call)
         kl_terms.append(kl)
         return output
@@ -129,7 +134,8 @@ class Chain(Posterior):
         self.check_finite()
         if not self.watch.windows:  # nobody said when the first draw is kept: check a little later
             self.watch.add(self.steps - self.start + WINDOW, WINDOW)
-        self.store.add(DrawKey(0, self.steps), self._now())
+        with nullcontext() if self.last is None else _fresh_statistics(*self.last):
+            self.store.add(DrawKey(0, self.steps), self._now())
 
     def check_finite(self) -> None:
         bad = first_not_finite(self._now(), self._momenta())
@@ -267,6 +273,28 @@ def _moving(net: nn.Module) -> dict[str, list[Slot]]:
             for key in ("running_mean", "running_var"):
                 slots[f"{path}.{key}" if path else key] = [Slot(module, "_buffers", key)]
     return slots
+
+
+@contextmanager
+@torch.no_grad()
+def _fresh_statistics(net: nn.Module, call: Call) -> Iterator[None]:
+    """Inside, the running statistics of batch norm are those of one call by the weights as they are: an average over
+    the last steps lags behind weights that jump at each one."""
+    norms = [
+        m
+        for m in net.modules()
+        if isinstance(m, internals.BatchNorm) and m.training and m.track_running_stats
+    ]
+    before = [(m.momentum, {name: buffer.clone() for name, buffer in m.named_buffers()}) for m in norms]
+    for m in norms:
+        m.momentum = 1.0
+    with torch.random.fork_rng():
+        net(*call.args, **call.kwargs)
+    yield
+    for m, (momentum, buffers) in zip(norms, before, strict=True):
+        m.momentum = momentum
+        for name, buffer in m.named_buffers():
+            buffer.copy_(buffers[name])
 
 
 def _batch_norm_note(net: nn.Module) -> list[str]:
