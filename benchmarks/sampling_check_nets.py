@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
 from bayesify.engine.sampling_check import predicted, spread_out
-from bayesify.evaluation.convergence import function_values, rhat, worth
+from bayesify.evaluation.convergence import function_values
+from bayesify.samplers.convergence import rhat, worth
 from timing import table
 
 BATCH, RUNS = 50, 4

@@ -14,16 +14,16 @@ import bayesify as bf
 from bayesify.engine.sampling_check import (
     APART,
     AWAY,
-    DRIFTED,
     check_draws,
     compare,
-    drift,
     judge,
     predicted,
     spread_out,
 )
-from bayesify.evaluation.convergence import function_values, rhat, worth
+from bayesify.evaluation.convergence import function_values
 from bayesify.posteriors.chain.draw_store import DrawKey
+from bayesify.samplers.convergence import rhat, worth
+from bayesify.samplers.findings import DRIFTED, drift
 
 
 def test_a_run_that_froze_says_so_and_so_does_its_model(tmp_path: Path) -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.evaluation.convergence import ess, function_values, rhat, worth
+from bayesify.evaluation.convergence import function_values
 from bayesify.model import BayesianModule
 from bayesify.posteriors import Chain, Members
 from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.samplers.check import is_stationary
-from bayesify.samplers.findings import SamplingWarning, chance
+from bayesify.samplers.convergence import ess, rhat, worth
+from bayesify.samplers.findings import FEWEST, SamplingWarning, chance, drift
 
 #: what `on_bad_sampling` takes, and what Python's filter of warnings calls it
 ACTIONS = {"warn": "default", "raise": "error", "ignore": "ignore"}
-FEWEST = 20  # draws of a chain, or epochs, that are enough to judge by
 SHORTEST = 200  # steps after the burn-in; below, not even temperatures can be told
 AT_THE_END = ("short", "clipped", "frozen", "apart", "slow", "drift")  # kinds that are found here
 CLIPPED = 0.3  # of all steps: more than the descent has
@@ -27,9 +27,6 @@ SETTLED = (
     10.0  # independent draws of a chain · (R-hat² − 1), which is 2 where chains go round one mode slowly
 )
 SLOW = 4.0  # independent draws that one chain is worth; 20 that are independent seem to be less once in 4,000
-DRIFTED = (
-    2.2  # of the ranks in one chain; one worth 10 draws is above it once in 1,000, a steady drift is at 2.5
-)
 SHARE = 0.1  # of the variance of predictions, which differences between inputs must have to count
 BETWEEN = " in their differences between inputs"
 AWAY = " away from the training inputs"
@@ -84,6 +81,8 @@ def check_draws(
     if len(kept) >= FEWEST:
         found |= drift(torch.tensor([kept], dtype=torch.float64), "loss")
     found = found or _length(first, past)
+    for part in chains:
+        part.unjudged = False
     for kind in AT_THE_END:
         first.findings.pop(kind, None)
     first.report(found)
@@ -182,30 +181,7 @@ def _beyond(model: BayesianModule, x: Any) -> dict[str, str]:
 
 
 def log_priors(parts: Sequence[Chain]) -> Tensor:
-    """Of every stored draw: (chains, draws), chains cut to equal length. Networks begin small, and grow for long after
-    their predictions seem to have settled."""
-    chains: dict[tuple[int, int], list[float]] = {}
-    for index, part in enumerate(parts):
-        for key, weights in part.each():
-            # half precision would round the sum to a few values
-            wide = {name: w.to(torch.promote_types(w.dtype, torch.float32)) for name, w in weights.items()}
-            energy = part.energy({name: wide[name] for name in part.slots})
-            chains.setdefault((index, key.chain), []).append(-float(energy))
-    length = min(map(len, chains.values()))
-    return torch.tensor([values[-length:] for values in chains.values()], dtype=torch.float64)
-
-
-def drift(series: Tensor, what: str) -> dict[str, str]:
-    """Does it run one way from draw to draw? series: (chains, draws) of `what`."""
-    if series.shape[1] < FEWEST or (series == series[:, :1]).all():  # a flat prior
-        return {}
-    # of the ranks in each chain: a steady drift counts alike, whatever its shape
-    spread = float(rhat(series.argsort(1).argsort(1).T[None], pooled=True))
-    if not spread > DRIFTED:
-        return {}
-    first, second = (half.mean() for half in series.chunk(2, dim=1))
-    return {
-        "drift": f"the {what} has not settled among the draws (its mean is {first:.5g} in their first half and "
-        f"{second:.5g} in the second): they are of the way to the posterior, and predictions may be others after a "
-        f"longer run. Lengthen burn-in and run"
-    }
+    """Of every stored draw: (chains, draws), chains cut to equal length."""
+    series = [values for part in parts for values in part.log_priors()]
+    length = min(map(len, series))
+    return torch.tensor([values[-length:] for values in series], dtype=torch.float64)

@@ -18,6 +18,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from torch import Tensor
+
+from bayesify.samplers.convergence import rhat
+
 STUCK, STUCK_SHARE = 3.0, 0.01
 COLD, HOT = 0.3, 1.5
 NOISY, NOISY_SHARE = (
@@ -26,6 +30,10 @@ NOISY, NOISY_SHARE = (
 )  # at half of D correlated noise makes variances some 15 % too small, at 1.7 D 50 %
 ROUNDS, SLOW_SHARE = 5.0, 0.01
 SIGMAS = 4.0
+FEWEST = 20  # draws of a chain, or epochs, that are enough to judge by
+DRIFTED = (
+    2.2  # of the ranks in one chain; one worth 10 draws is above it once in 1,000, a steady drift is at 2.5
+)
 
 
 class SamplingWarning(UserWarning):
@@ -127,3 +135,19 @@ def _temperature(rows: Sequence[Seen], worst: Callable[..., Seen]) -> str:
     row = worst(rows, key=lambda row: row.kinetic)
     weights = sum(row.numel for row in rows)
     return f"the kinetic temperature of {weights:,} weights is not 1 ({row.kinetic:.2g} in {row.name})"
+
+
+def drift(series: Tensor, what: str) -> dict[str, str]:
+    """Does it run one way from draw to draw? series: (chains, draws) of `what`."""
+    if series.shape[1] < FEWEST or (series == series[:, :1]).all():  # a flat prior
+        return {}
+    # of the ranks in each chain: a steady drift counts alike, whatever its shape
+    spread = float(rhat(series.argsort(1).argsort(1).T[None], pooled=True))
+    if not spread > DRIFTED:
+        return {}
+    first, second = (half.mean() for half in series.chunk(2, dim=1))
+    return {
+        "drift": f"the {what} has not settled among the draws (its mean is {first:.5g} in their first half and "
+        f"{second:.5g} in the second): they are of the way to the posterior, and predictions may be others after a "
+        f"longer run. Lengthen burn-in and run"
+    }

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -292,3 +293,24 @@ def test_draws_of_two_precisions_are_saved_in_the_wider_one() -> None:
     found = kept.tensors(whole=True)
     assert found["draws.w"].dtype == torch.float32
     assert torch.equal(found["draws.w"], values)
+
+
+@pytest.mark.parametrize(("lr", "drifts"), [(1e-5, True), (0.05, False)])
+def test_a_loop_of_ones_own_has_its_draws_looked_at_when_it_predicts(lr: float, drifts: bool) -> None:
+    """From weights of 5 in a posterior of width 0.2 to 1: with steps that are too short they fall all the time."""
+    model = make(sampler="sgld", burn_in=100, every=20)
+    sampler = model.optimizer(lr=lr, seed=0, num_steps=None)
+    sampler.warm = None  # it would find a step that suits
+    with torch.no_grad():
+        for p in model.net.parameters():
+            p.fill_(5.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bf.SamplingWarning)  # of the gradients on the way
+        sample(model, 900, sampler)
+    model.posterior.findings.clear()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.predict(DATA[0])
+    assert ("the log prior has not settled" in " ".join(str(w.message) for w in said)) is drifts
+    assert ("drift" in model.posterior.findings) is drifts
+    assert not model.posterior.unjudged

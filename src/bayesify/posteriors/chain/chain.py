@@ -22,7 +22,8 @@ from bayesify.posteriors.chain.running_moments import RunningMoments
 from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.priors import Prior
 from bayesify.samplers import Sampler, SamplingWarning
-from bayesify.samplers.check import WINDOW, Watch
+from bayesify.samplers.check import WINDOW, Watch, is_stationary
+from bayesify.samplers.findings import FEWEST, drift
 from bayesify.weights import Call, Selection, Slot, call_with, find_slots
 from bayesify.weights.observing.input_means import input_means
 
@@ -64,6 +65,7 @@ class Chain(Posterior):
         self.due = plan(None)
         self.watch = Watch(self.due)
         self.findings: dict[str, str] = {}  # of checks of the sampler, by their kind
+        self.unjudged = False  # draws came since somebody compared them
         self.start = self.steps = 0  # the step at which this run began, and the present one
         now = self._now()
         self.store: DrawStore = StoredDraws(now, dtype) if keep == "draws" else RunningMoments(now)
@@ -89,8 +91,7 @@ class Chain(Posterior):
     def _look_at_inputs(self, net: nn.Module, call: Call) -> None:
         """In a loop of one's own nobody else sees them: a sampler that has not begun is given their means. Several
         processes have different ones."""
-        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-        for sampler in self._samplers() if alone else ():
+        for sampler in self._samplers() if _alone() else ():
             if sampler.warm is not None and sampler.warm.begins(sampler) and not sampler.centres.pairs:
                 sampler.centres.set(sampler, input_means(net, call.args, call.kwargs))
 
@@ -136,6 +137,7 @@ class Chain(Posterior):
             self.watch.add(self.steps - self.start + WINDOW, WINDOW)
         with nullcontext() if self.last is None else _fresh_statistics(*self.last):
             self.store.add(DrawKey(0, self.steps), self._now())
+        self.unjudged = _alone()
 
     def check_finite(self) -> None:
         bad = first_not_finite(self._now(), self._momenta())
@@ -148,11 +150,34 @@ class Chain(Posterior):
 
     def caution(self) -> str | Warning | None:
         if len(self.store):
+            self._judge()
             return SamplingWarning(_unlike(self.findings)) if self.findings else None
         return (
             f"the chain has no draws yet, after {self.steps} steps: predictions are those of its present weights, a "
             f"point and not the posterior. For an average over draws {REMEDY}"
         )
+
+    def _judge(self) -> None:
+        """Draws of a loop of one's own, whose end nobody tells: has their log prior settled?"""
+        samplers = self._samplers()
+        if not self.unjudged or not isinstance(self.store, StoredDraws) or len(self.store) < FEWEST:
+            return
+        self.unjudged = False
+        if samplers and all(map(is_stationary, samplers)):
+            self.findings.pop("drift", None)
+            self.findings |= drift(torch.tensor(self.log_priors()[:1], dtype=torch.float64), "log prior")
+
+    def log_priors(self) -> list[list[float]]:
+        """Of every stored draw, chain by chain. Networks begin small, and grow for long after their predictions seem
+        to have settled."""
+        chains: dict[int, list[float]] = {}
+        for key, weights in self.each():
+            # half precision would round the sum to a few values
+            wide = {name: w.to(torch.promote_types(w.dtype, torch.float32)) for name, w in weights.items()}
+            chains.setdefault(key.chain, []).append(
+                -float(self.energy({name: wide[name] for name in self.slots}))
+            )
+        return [*chains.values()]
 
     def _diverged(self, trouble: str, steps: int) -> str:
         return diverged(trouble, steps, self._now(), self._momenta(), len(self.store))
@@ -259,6 +284,11 @@ class Chain(Posterior):
         self.store.take(tensors)
 
 
+def _alone() -> bool:
+    """Is it the only process of its program?"""
+    return not (torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
 def _unlike(findings: Mapping[str, str]) -> str:
     verb = "may not be" if findings.keys() <= UNSURE else "are not"
     return f"the draws {verb} those of the posterior: {'; '.join(findings.values())}"
@@ -286,15 +316,18 @@ def _fresh_statistics(net: nn.Module, call: Call) -> Iterator[None]:
         if isinstance(m, internals.BatchNorm) and m.training and m.track_running_stats
     ]
     before = [(m.momentum, {name: buffer.clone() for name, buffer in m.named_buffers()}) for m in norms]
-    for m in norms:
-        m.momentum = 1.0
-    with torch.random.fork_rng():
-        net(*call.args, **call.kwargs)
-    yield
-    for m, (momentum, buffers) in zip(norms, before, strict=True):
-        m.momentum = momentum
-        for name, buffer in m.named_buffers():
-            buffer.copy_(buffers[name])
+    devices = {buffer.device for _, buffers in before for buffer in buffers.values() if buffer.is_cuda}
+    try:
+        for m in norms:
+            m.momentum = 1.0
+        with torch.random.fork_rng([*devices]):
+            net(*call.args, **call.kwargs)
+        yield
+    finally:
+        for m, (momentum, buffers) in zip(norms, before, strict=True):
+            m.momentum = momentum
+            for name, buffer in m.named_buffers():
+                buffer.copy_(buffers[name])
 
 
 def _batch_norm_note(net: nn.Module) -> list[str]:

@@ -1,6 +1,7 @@
 """Is the sampler sampling, is one pass right? Temperatures, thermostats, convergence, moments, and what to change."""
 
-from bayesify.evaluation.convergence import autocorrelation, ess, function_values, rhat
+from bayesify.evaluation.convergence import function_values
+from bayesify.samplers.convergence import autocorrelation, ess, rhat
 from bayesify.studies.diagnostics import phase_figures
 from bayesify.studies.diagnostics.curvature import kappa
 from bayesify.studies.diagnostics.moment_check import moment_check, relative_width

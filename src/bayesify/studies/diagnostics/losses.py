@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesify.evaluation.convergence import autocorrelation, ess
 from bayesify.objectives import Loss
+from bayesify.samplers.convergence import autocorrelation, ess
 from bayesify.studies.diagnostics.verdict import independent
 
 

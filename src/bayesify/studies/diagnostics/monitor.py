@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bayesify.evaluation.convergence import ess
 from bayesify.samplers import Sampler
+from bayesify.samplers.convergence import ess
 from bayesify.samplers.kinetic import kinetic
 from bayesify.studies.diagnostics.losses import Losses
 from bayesify.studies.diagnostics.verdict import verdict
