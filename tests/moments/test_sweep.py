@@ -235,6 +235,30 @@ def test_weights_that_are_not_followed_are_said_once_and_in_the_summary() -> Non
     assert "independent in every entry: torch.matmul in module 'net' (FromTheLeft)" in str(model.summary())
 
 
+class Divided(nn.Module):
+    """By a temperature, that all outputs share: data, or activations."""
+
+    def __init__(self, first: bool) -> None:
+        super().__init__()
+        self.map, self.temperature, self.first = nn.Linear(4, 3), nn.Parameter(torch.tensor(0.7)), first
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.map(x / self.temperature) if self.first else self.map(x) / self.temperature.exp()
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_random_divisor_is_shared_by_all_entries(first: bool) -> None:
+    """10,000 draws: a variance is known to 1.4 %, the largest error of 54 entries of the covariance to 6 %."""
+    torch.manual_seed(0)
+    model, x = spread(Divided(first), 0.05), 2 * torch.randn(6, 4)
+    draws = drawn(model, x, 10000)
+    centred = (draws - draws.mean(0)).movedim(0, -1)
+    expected = centred @ centred.mT / (len(draws) - 1)
+    with torch.no_grad():
+        found = model(x).cov
+    assert (found - expected).abs().max() < 0.06 * expected.diagonal(dim1=1, dim2=2).max()
+
+
 class Remembering(nn.Module):
     """Adds what it kept from the call before."""
 

@@ -20,6 +20,7 @@ from bayesify.moments.values import Moments, Simplex, parts
 SUMS = frozenset(spelled("add add_ __add__ __radd__ __iadd__"))
 DIFFERENCES = frozenset(spelled("sub sub_ subtract __sub__ __isub__"))
 PRODUCTS = frozenset(spelled("mul mul_ multiply __mul__ __rmul__ __imul__"))
+QUOTIENTS = frozenset(spelled("div div_ divide true_divide __truediv__ __itruediv__"))
 DROPOUTS = frozenset(
     spelled("dropout dropout_ dropout1d dropout2d dropout3d feature_dropout feature_dropout_")
 )
@@ -46,6 +47,9 @@ def note(
                 tape.add_use(Elementwise(value.mean, value.var, result.mean, factor))
     elif func in PRODUCTS:
         _product(tape, args, values, result, weights)
+    elif func in QUOTIENTS and weights and is_weight(args[1]) and not is_weight(args[0]) and not named:
+        (x, x_var), (w, w_var) = parts(values[0]), parts(values[1])
+        tape.add_use(Elementwise(w, w_var, result.mean, -magnitude(x, x_var) / w.square()))
     elif func is F.embedding:
         tape.add_use(Lookup(values[1].mean, values[1].var, result.mean, values[0]))
     elif func in DROPOUTS:

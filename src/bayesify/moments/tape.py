@@ -16,7 +16,7 @@ from torch import Tensor
 
 from bayesify.moments.carrier import Carrier, first_carrier, twin_of
 from bayesify.moments.norms_in_parts import NORMS, is_weight, norm_in_parts, normed_alike
-from bayesify.moments.notes import DIFFERENCES, PRODUCTS, SUMS, note
+from bayesify.moments.notes import DIFFERENCES, PRODUCTS, QUOTIENTS, SUMS, note
 from bayesify.moments.registry import spelled
 from bayesify.moments.rules.exact import VAR_FLOOR
 from bayesify.moments.rules.gates import GATES
@@ -196,7 +196,9 @@ class Tape:
             return False
         plain = [x for x in args if isinstance(x, Tensor) and not isinstance(x, Carrier)]
         weight = first_carrier((*args, *kwargs.values()))
-        if func in SUMS or func in DIFFERENCES or func in PRODUCTS:  # with data that are not random?
+        if (
+            func in SUMS or func in DIFFERENCES or func in PRODUCTS or func in QUOTIENTS
+        ):  # with data that are not random?
             return not any(
                 x.dim() > 1 and x.shape[0] == self.batch and x.dim() >= weight.dim() for x in plain
             )
