@@ -280,6 +280,23 @@ def derivative_forms(operations: list[Any]) -> dict[Any, Any]:
     )(operations)
 
 
+_frames = _internal(
+    "torch._C._dynamo.eval_frame",
+    "running the sweep of density propagation eagerly where a compiled network has graph breaks",
+    "compiled networks with graph breaks: variances with covariance='outputs' may be wrong",
+    instead=False,
+)
+
+
+def whole_or_eager(function: Any) -> Any:
+    """Compiled as a part of the code around it, or not at all: where a graph broke above, torch.compile goes on with
+    what is called below, frame by frame, and derivatives between the pieces would be lost."""
+    if _frames and hasattr(_frames, "set_code_exec_strategy"):
+        skip = _frames._FrameAction.SKIP
+        _frames.set_code_exec_strategy(function.__code__, _frames._FrameExecStrategy(skip, skip))
+    return function
+
+
 def constant_when_traced(function: Any) -> Any:
     """What torch.compiler.assume_constant_result does; calling it would load the compiler with bayesify."""
     function._dynamo_marked_constant = True

@@ -1,5 +1,6 @@
 """What each operation adds to a tape: which noise enters there, and which weights it uses."""
 
+import re
 import warnings
 from typing import Any
 
@@ -13,7 +14,7 @@ from bayesify.moments.norms_in_parts import is_weight
 from bayesify.moments.registry import RULES, spelled
 from bayesify.moments.rules.linear import LINEAR_MAPS, PLAIN_CONVOLUTIONS
 from bayesify.moments.rules.product import MATMULS
-from bayesify.moments.shared_noise import Convolution, Elementwise, Linear, Lookup
+from bayesify.moments.shared_noise import Contraction, Convolution, Elementwise, Linear, Lookup
 from bayesify.moments.standin import holds, replace
 from bayesify.moments.values import Moments, Simplex, parts
 
@@ -52,6 +53,11 @@ def note(
         tape.add_use(Elementwise(w, w_var, result.mean, -magnitude(x, x_var) / w.square()))
     elif func is F.embedding:
         tape.add_use(Lookup(values[1].mean, values[1].var, result.mean, values[0]))
+    elif func is torch.einsum and weights and (terms := _terms(args)) is not None:
+        data, weight = (1, 2) if is_weight(args[2]) else (2, 1)
+        (x, x_var), (w, w_var) = parts(values[data]), parts(values[weight])
+        letters = terms[data - 1], terms[weight - 1], terms[2]
+        tape.add_use(Contraction(w, w_var, result.mean, magnitude(x, x_var), letters))
     elif func in DROPOUTS:
         if isinstance(result, Moments) and isinstance(values[0], Moments):
             tape.add_noise(result.mean, (result.var - values[0].var).clamp_min(0))
@@ -103,6 +109,14 @@ def _product(tape: Any, args: Any, values: Any, z: Moments, weights: bool) -> No
             tape.add_use(
                 Elementwise(mean, var, z.mean, other if all(shared) else magnitude(other, other_var))
             )
+
+
+def _terms(args: Any) -> list[str] | None:
+    """The letters of an einsum of data and one weight; None of others."""
+    found = re.fullmatch(r"([a-zA-Y]+),([a-zA-Y]+)->([a-zA-Y]+)", str(args[0]).replace(" ", ""))
+    if found is None or len(args) != 3 or is_weight(args[1]) == is_weight(args[2]):
+        return None
+    return [*found.groups()]
 
 
 def magnitude(x: Any, var: Tensor | None) -> Any:

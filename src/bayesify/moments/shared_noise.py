@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.execution import exporting
-from bayesify.moments.layouts import Layout
+from bayesify.moments.layouts import Layout, Unknown
 from bayesify.moments.rules.pool import per_dimension
 
 AT_ONCE = 2**26  # numbers of A, for which examples are taken in groups
@@ -166,6 +166,36 @@ class Convolution(Linear):
     def variances(self) -> Tensor:
         var = self.var.flatten(2).mT.flatten(1).unflatten(0, (self.geometry[3], -1))  # (groups, k, l)
         return var.mT if self.transposed else var
+
+
+class Contraction(Use):
+    """y = einsum("x,w->y", x, w): A is the derivative by w of every example by itself.
+
+    terms: the letters of x, w and y
+    """
+
+    def __init__(
+        self, weight: Tensor, var: Tensor, mean: Tensor, x: Tensor, terms: tuple[str, str, str]
+    ) -> None:
+        super().__init__(weight, var, mean)
+        self.x = x
+        self.terms = terms
+
+    def rows(self, delta: Tensor, layout: Layout) -> Tensor:
+        """(batch, seeds, n)."""
+        x, w, y = self.terms
+        example = y[layout.dim]
+        if delta.dim() > len(y) + 1 or example not in x or example in w:
+            raise Unknown(
+                f"the covariance of the outputs does not follow the weights into einsum({x},{w}->{y})"
+            )
+        inputs = self.x.to(delta.dtype)
+        found = torch.einsum(f"Z{example}{y.replace(example, '')},{x}->{example}Z{w}", delta, inputs)
+        return found.flatten(2)
+
+    def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
+        rows = sum(use.rows(delta, layout) for use, delta, layout in used)
+        return weighted_pairs(rows, self.var.reshape(1, 1, -1))
 
 
 class Lookup(Use):

@@ -65,6 +65,13 @@ def _signs(like: Tensor) -> Tensor:
 def gram(output: Moments, seeds: Tensor) -> Tensor:
     """seeds (s, batch, …) -> (batch, s, s): uᵀ Cov u′ of every pair of them."""
     assert output.trace is not None
+    if output.trace.tape.eager and compiling():  # after a graph break, whose other side has the graph
+        return torch.compiler.disable(_gram)(output, seeds)
+    return _gram(output, seeds)
+
+
+def _gram(output: Moments, seeds: Tensor) -> Tensor:
+    assert output.trace is not None
     tape, end = output.trace
     places = [*(mean for mean, _ in tape.noises), *(use.mean for uses in tape.uses for use in uses)]
     if not places or not end.requires_grad:  # nothing random came this way

@@ -63,6 +63,7 @@ class Tape:
         self.uses: list[list[Use]] = []  # of each weight
         self.unseen: dict[str, None] = {} if unseen is None else unseen
         self.carriers: list[Any] = []  # weak references to those of the pass
+        self.eager = True  # the pass is not part of a compiled graph
 
     def add_noise(self, mean: Tensor, var: Tensor) -> None:
         """Independent noise of every entry."""
@@ -145,7 +146,7 @@ class Tape:
                 self.take_in(carrier)
             if not carrier.is_weight:
                 return unpack(twin_of(carrier) if self.beside else carrier)
-            data = looked_up if func in SHARES else carrier.dim() >= most
+            data = looked_up if func in SHARES or func is torch.einsum else carrier.dim() >= most
             if (data is True or data is carrier) and carrier.shape[0] == self.batch:
                 entered.append(carrier)
                 return self.entered(unpack(carrier))  # spread over the examples, as a class token is
@@ -195,6 +196,8 @@ class Tape:
         if func in SHARES:
             return False
         plain = [x for x in args if isinstance(x, Tensor) and not isinstance(x, Carrier)]
+        if func is torch.einsum:
+            return not any(self.batch in x.shape for x in plain)
         weight = first_carrier((*args, *kwargs.values()))
         if (
             func in SUMS or func in DIFFERENCES or func in PRODUCTS or func in QUOTIENTS

@@ -63,7 +63,7 @@ def call_with_moments(
     call = call._replace(args=args, kwargs=pytree.tree_map(wrapped, dict(call.kwargs), is_leaf=is_moments))
     if tape is not None:
         try:
-            return _called(net, slots, values, call, guard)
+            return _with_tape(tape, net, slots, values, call, guard)
         finally:
             tape.let_go()
     if "cross" not in forms or torch.is_grad_enabled():
@@ -71,6 +71,20 @@ def call_with_moments(
     with torch.enable_grad():  # the cross term of residual sums takes derivatives
         output = _called(net, slots, values, call, guard)
     return pytree.tree_map(Tensor.detach, output)
+
+
+@internals.whole_or_eager
+def _with_tape(
+    tape: Tape | Running,
+    net: nn.Module,
+    slots: Slots,
+    values: Values,
+    call: Call,
+    guard: CheckpointGuard | None,
+) -> Any:
+    if isinstance(tape, Tape):
+        tape.eager = not compiling()
+    return _called(net, slots, values, call, guard)
 
 
 def _called(net: nn.Module, slots: Slots, values: Values, call: Call, guard: CheckpointGuard | None) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify import torch_internals as internals
 from bayesify.divergences import KL, kl_of
 from bayesify.divergences.multi_tensor import by_value
 from bayesify.execution import compiling
@@ -250,6 +251,7 @@ class Factorized(Posterior):
         self.verified |= {net.training}
         return output
 
+    @internals.whole_or_eager
     def _learn(self, watch: Watch) -> None:
         if watch.checkpointed:
             raise RuntimeError(f"{REFUSAL}. Found at weight {watch.checkpointed[0]!r}")
