@@ -12,11 +12,10 @@ from training_job import data, loader, model, train
 import bayesify as bf
 from bayesify import atomic as files
 from bayesify.checks import NonFiniteError
+from bayesify.engine.folder import RunFolder
 
 
 def test_two_runs_in_one_folder(tmp_path: Path) -> None:
-    from bayesify.engine.folder import RunFolder
-
     with RunFolder(tmp_path, True, True), pytest.raises(RuntimeError, match="another run is using"):
         quick(folder=tmp_path)
 
@@ -99,3 +98,15 @@ def test_a_loader_with_a_generator_of_its_own_resumes_exactly(tmp_path: Path) ->
         run(tmp_path / "parts", stop_at=20)
     resumed, whole = run(tmp_path / "parts", None), run(tmp_path / "whole", None)
     assert resumed.column("loss") == whole.column("loss")
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "draws", ".lock"])
+def test_links_in_a_run_folder_are_refused(tmp_path: Path, name: str) -> None:
+    """A folder that was mailed could have files elsewhere overwritten and deleted."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(tmp_path / "elsewhere")
+    with (
+        pytest.raises(OSError, match=rf"{name} is a link.*elsewhere.*remove it"),
+        RunFolder(tmp_path / "run", resume=True, owner=True),
+    ):
+        pass

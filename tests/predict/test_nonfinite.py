@@ -132,7 +132,11 @@ def test_whole_numbers_and_masks_pass() -> None:
     mask = torch.zeros(6, 5)
     mask[:, 3:] = -math.inf
     for action in ("raise", "nan"):
-        assert model.predict({"tokens": tokens, "mask": mask}, on_nonfinite=action).probs.isfinite().all()
+        named, by_place = (
+            model.predict(x, generator=torch.Generator().manual_seed(0), on_nonfinite=action).probs
+            for x in ({"tokens": tokens, "mask": mask}, (tokens, mask))
+        )
+        assert named.isfinite().all() and torch.equal(by_place, named)
     mask[2, 0] = math.nan
     with pytest.raises(NonFinitePredictionError, match="the inputs of 1 of 6 examples"):
         model.predict({"tokens": tokens, "mask": mask})
@@ -230,3 +234,25 @@ def test_values_are_read_once_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         model_of().predict(torch.zeros(4, 3), num_draws, batched=False)
         counts.append(len(seen))
     assert counts[0] == counts[1] <= 3
+
+
+def test_a_network_may_take_nan_for_missing() -> None:
+    class Filling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.map(x.nan_to_num())
+
+    model = bf.bayesify(Filling(), "point")
+    x = torch.randn(4, 3)
+    x[1, 2] = math.nan
+    with pytest.raises(ValueError, match=r"1 of 4 examples \(counted from 0: 1\)"):
+        model.predict(x)
+    expected = model.predict(x.nan_to_num()).probs
+    assert torch.equal(model.predict(x, on_nonfinite="pass").probs, expected)
+    with torch.no_grad():
+        model.net.map.weight.fill_(math.nan)
+    with pytest.raises(ValueError, match="the predictions of 4 of 4 examples"):
+        model.predict(x, on_nonfinite="pass")

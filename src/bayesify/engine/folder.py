@@ -1,6 +1,7 @@
 """The folder of one run: one owner at a time."""
 
 import os
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from bayesify.engine.history import History
 FILES = ("model.safetensors", "best.safetensors", "metrics.csv")
 #: stands in the folder from the start to the first checkpoint: what a run left that was killed then may be overwritten
 BEGUN = ".begun"
+OWN = ("checkpoints", "draws", "tensorboard", "member*", ".lock", BEGUN)  # written into, and cleared
 
 
 def remains(path: Path) -> list[str]:
@@ -44,6 +46,12 @@ class RunFolder:
         if self.path is None:
             return self
         if self.owner:
+            inside = self.path.iterdir() if self.path.is_dir() else ()
+            for link in (p for p in inside if p.is_symlink() and any(fnmatch(p.name, name) for name in OWN)):
+                raise OSError(
+                    f"{link} is a link, and the run would write and delete files in {link.resolve()}: remove "
+                    f"it, or give the folder that it is in"
+                )
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 self._lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)

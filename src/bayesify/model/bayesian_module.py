@@ -122,9 +122,10 @@ class BayesianModule(nn.Module):
         keep_samples:  keep every draw, for `.samples` and `.interval()`. A regression that is not normal keeps the
                        outputs of all draws in any case, num_draws times the memory of one: its density needs them
         generator:     makes the draws reproducible
-        on_nonfinite:  where examples have NaN or infinite numbers in the input (arguments called mask may hold −∞), or
-                       NaN in the output: "raise" names them; "nan" answers NaN and label −1 for them, and leaves the
-                       others as they are
+        on_nonfinite:  where examples have NaN or infinite numbers in the input (arguments behind the first, and those
+                       called mask, may hold −∞), or NaN in the output: "raise" names them; "nan" answers NaN and
+                       label −1 for them, and leaves the others as they are; "pass" gives the network its input as it
+                       is, for networks that take NaN for missing, and raises where the output is NaN
         """
         check_whole(num_draws, "num_draws", 1)
         if mode not in MODES:

@@ -17,7 +17,7 @@ from bayesify.predict.predictive import TENSORS, Predictive
 from bayesify.torch_internals import pytree
 from bayesify.weights import as_arguments
 
-ACTIONS = ("raise", "nan")  # of `on_nonfinite`
+ACTIONS = ("raise", "nan", "pass")  # of `on_nonfinite`
 NAMED = 10  # examples that a message names
 
 
@@ -51,22 +51,23 @@ def answered(x: Any, one: Callable[[Any], Predictive], on_nonfinite: str) -> Pre
     if not can_read_values():
         return one(x)
     try:
-        found = one(x if on_nonfinite == "raise" else _cleaned(x))
+        found = one(_cleaned(x) if on_nonfinite == "nan" else x)
     except Exception as error:  # of an operation that refuses NaN, perhaps
         total = next(
             (len(leaf) for leaf in pytree.tree_leaves(x) if isinstance(leaf, Tensor) and leaf.dim()), 1
         )
         inputs = _examples(_in_inputs(x, total))
-        if not inputs:
+        if not inputs or on_nonfinite == "pass":
             raise
         raise NonFinitePredictionError(inputs, [], total) from error
     if _look_finite(x, found):
         return found
-    in_inputs, in_outputs = _in_inputs(x, len(found)), _rows(found.mean.isnan()) | _rows(found.noise.isnan())
+    in_inputs = None if on_nonfinite == "pass" else _in_inputs(x, len(found))
+    in_outputs = _rows(found.mean.isnan()) | _rows(found.noise.isnan())
     wrong = in_outputs if in_inputs is None else in_inputs | in_outputs
     if not wrong.any():  # infinite by right, as the variance of heavy tails and masks, or their sum overflows
         return found
-    if on_nonfinite == "raise":
+    if on_nonfinite != "nan":
         raise NonFinitePredictionError(_examples(in_inputs), _examples(in_outputs), len(found))
     return _blanked(found, wrong)
 
@@ -82,24 +83,31 @@ def _look_finite(x: Any, found: Predictive) -> bool:
     return math.isfinite(float(sum(sums)))
 
 
-def _numbers(x: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of real or complex numbers in an input, with the name of its argument."""
+def _numbers(x: Any) -> Iterator[tuple[bool, Tensor]]:
+    """The tensors of real or complex numbers in an input, and whether they may hold −∞: see `_masks`."""
     args, kwargs = as_arguments(x)
-    for name, value in (*enumerate(args), *kwargs.items()):
+    for place, (name, value) in enumerate((*enumerate(args), *kwargs.items())):
         for leaf in pytree.tree_leaves(value):
             if isinstance(leaf, Tensor) and leaf.layout is torch.strided:
                 if leaf.is_floating_point():
-                    yield str(name), leaf
+                    yield _masks(place, name), leaf
                 elif leaf.is_complex():
-                    yield str(name), torch.view_as_real(leaf)
+                    yield False, torch.view_as_real(leaf)
+
+
+def _masks(place: int, name: Any) -> bool:
+    """May an argument be a mask that is added to scores? Every one but the first, and any that is called so."""
+    return place > 0 or "mask" in str(name)
 
 
 def _in_inputs(x: Any, total: int) -> Tensor | None:
     """Which of `total` examples have numbers that are not finite; None: no numbers. A tensor that is not of so many
     rows belongs to all of them. Masks may hold −∞."""
     found: Tensor | None = None
-    for name, numbers in _numbers(x):
-        wrong = numbers.isnan() if "mask" in name else ~numbers.isfinite()
+    for masks, numbers in _numbers(x):
+        wrong = ~numbers.isfinite()
+        if masks:
+            wrong &= numbers != -math.inf
         rows = _rows(wrong) if wrong.dim() and len(wrong) == total else wrong.any().expand(total)
         found = rows if found is None else found | rows
     return found
@@ -115,14 +123,21 @@ def _examples(wrong: Tensor | None) -> list[int]:
 
 
 def _cleaned(x: Any) -> Any:
-    """The input with 0 in place of what is not finite, so that it does no harm to other examples."""
+    """The input with 0 in place of what is not finite, so that it harms no other examples; −∞ in masks stays."""
     if isinstance(x, dict):
-        return {key: value if "mask" in str(key) else _cleaned(value) for key, value in x.items()}
-    return pytree.tree_map(lambda t: _zeroed(t) if isinstance(t, Tensor) else t, x)
+        return {key: _zeroed(value, _masks(i, key)) for i, (key, value) in enumerate(x.items())}
+    if type(x) in (tuple, list):
+        return type(x)(_zeroed(value, _masks(i, i)) for i, value in enumerate(x))
+    return _zeroed(x, masks=False)
 
 
-def _zeroed(t: Tensor) -> Tensor:
-    return t.nan_to_num(0.0, 0.0, 0.0) if t.is_floating_point() and t.layout is torch.strided else t
+def _zeroed(value: Any, masks: bool) -> Any:
+    def one(t: Any) -> Any:
+        if not isinstance(t, Tensor) or not t.is_floating_point() or t.layout is not torch.strided:
+            return t
+        return t.nan_to_num(0.0, 0.0, -math.inf if masks else 0.0)
+
+    return pytree.tree_map(one, value)
 
 
 def _blanked(found: Predictive, wrong: Tensor) -> Predictive:
