@@ -185,7 +185,7 @@ def test_calibrated_predictions() -> None:
 def test_examples_of_a_loader_are_counted_over_its_batches() -> None:
     model, x = model_of(), torch.cat([torch.zeros(6, 3), spoiled(3)])
     loader = DataLoader(TensorDataset(x, torch.zeros(12, dtype=torch.long)), batch_size=5)
-    message = r"the inputs of 1 of 5 examples \(counted from 0: 8\) hold NaN"
+    message = r"the inputs of 1 of a batch of 5 examples \(counted from 0: 8\) hold NaN"
     calls: list[Callable[[], Any]] = [
         lambda: model.predict(loader),
         lambda: model.predict(loader, mode="deterministic"),

@@ -30,7 +30,8 @@ class NonFinitePredictionError(ValueError):
         found = inputs or outputs
         more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
         named = ", ".join(str(first + i) for i in found[:NAMED]) + more
-        of = f"{len(found)} of {total} examples (counted from 0: {named})"
+        batch = "a batch of " if first else ""  # `first` counts over the batches of a loader
+        of = f"{len(found)} of {batch}{total} examples (counted from 0: {named})"
         wrong = f"the inputs of {of} hold NaN or infinite numbers: mend them" if inputs else (
             f"the predictions of {of} are NaN, their inputs are not: the network overflows, or its weights are NaN"
         )  # fmt: skip
