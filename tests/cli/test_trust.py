@@ -85,6 +85,36 @@ def test_names_in_other_tables(table: str, door: str, digits: Path, here: Path) 
         assert "does not exist" in fail(*DOORS[door])
 
 
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        ("normalisation", 3),
+        ("normalisation", {"mean": "x"}),
+        ("class_names", ["zero"]),
+        ("class_names", "digits"),
+        ("input_shape", [1, -8, 8]),
+        ("num_outputs", 1e30),
+        ("inputs", None),
+        ("scale", [1]),
+        ("num_train", "many"),
+        ("kind", None),
+    ],
+)
+@pytest.mark.parametrize("door", ["show", "predict", "evaluate", "resume"])
+def test_a_fact_of_the_task_of_the_wrong_kind(
+    door: str, field: str, bad: Any, digits: Path, here: Path
+) -> None:
+    edited(digits, here / "run", task={**read(digits)["task"], field: bad})
+    assert f"config.json is damaged: task.{field} is missing" in fail(*DOORS.get(door, (door, "run")))
+
+
+@pytest.mark.parametrize("field", ["kind", "input_shape", "num_outputs", "normalisation"])
+def test_a_fact_of_the_task_that_is_missing(field: str, digits: Path, here: Path) -> None:
+    task = {key: value for key, value in read(digits)["task"].items() if key != field}
+    edited(digits, here / "run", task=task)
+    assert f"config.json is damaged: task.{field} is missing" in fail(*DOORS["predict"])
+
+
 @pytest.mark.parametrize("bad", ["os:system", ["os:system"], {"command": "x"}, {"name": ["os:system"]}, None])
 @pytest.mark.parametrize("door", ["predict", "resume", "config"])
 def test_a_table_of_the_wrong_kind(door: str, bad: Any, digits: Path, here: Path) -> None:

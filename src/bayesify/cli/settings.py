@@ -5,8 +5,9 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from bayesify.checks import Count, NotNegativeCount, fits
 from bayesify.cli.options import TrainTable
 from bayesify.cli.where_text import parse_where
 from bayesify.names import check_choice
@@ -67,12 +68,37 @@ def from_file(path: Path) -> Tables:
     return content
 
 
+#: what predictions need to know of the task, and what else a run writes about it
+NEEDED: dict[str, Any] = {
+    "kind": str,
+    "input_shape": list[Count],
+    "num_outputs": Count,
+    "normalisation": Mapping[str, list[Any] | None],
+}
+TASK: dict[str, Any] = {
+    **NEEDED,
+    "inputs": Literal["bytes", "floats"],
+    "num_targets": Count,
+    "class_names": list[str] | None,
+    "scale": Mapping[str, list[Any]] | None,
+    **dict.fromkeys(("num_train", "num_val", "num_test"), NotNegativeCount),
+}
+
+
 def check_tables(config: Mapping[str, Any], path: Path) -> None:
-    """Raise where the config.json of a run lacks a table, or the name of what one describes."""
+    """Raise where the config.json of a run lacks a table, the name of what one describes, or facts of the task."""
     for key in (*TABLES, "task", "versions"):
         table = config.get(key)
         if not isinstance(table, dict) or (key in TABLES[1:] and not isinstance(table.get("name"), str)):
             raise ValueError(f"{path} is damaged: its table {key!r} is missing, or is not what a run writes")
+    task, device = config["task"], config.get("device", "")
+    wrong = [key for key, kind in TASK.items() if key in task and not fits(task[key], kind)]
+    wrong += [key for key in NEEDED if key not in task]
+    names, least = task.get("class_names"), task.get("num_targets", 0)
+    wrong += ["class_names"] if not wrong and names is not None and len(names) < least else []
+    if wrong or not isinstance(device, str):
+        field = f"task.{wrong[0]}" if wrong else "device"
+        raise ValueError(f"{path} is damaged: {field} is missing, or is not what a run writes")
 
 
 def from_assignments(assignments: Iterable[str]) -> Tables:

@@ -42,7 +42,7 @@ def _configuration(run: Run) -> Group:
         ("likelihood", options_line(config["likelihood"])),
         ("examples", f"{task['num_train']:,} train, {task['num_val']:,} val, {task['num_test']:,} test"),
         ("training", ", ".join(f"{key}={value}" for key, value in train.items() if value is not None)),
-        ("device", config["device"]),
+        ("device", config.get("device", "unknown")),
         ("versions", ", ".join(f"{key} {value}" for key, value in config["versions"].items())),
     ]
     return facts_table(f"Run {run.folder}", rows)
