@@ -280,7 +280,7 @@ def derivative_forms(operations: list[Any]) -> dict[Any, Any]:
     )(operations)
 
 
-_frames = _internal(
+eval_frame = _internal(
     "torch._C._dynamo.eval_frame",
     "running the sweep of density propagation eagerly where a compiled network has graph breaks",
     "compiled networks with graph breaks: variances with covariance='outputs' may be wrong",
@@ -291,9 +291,9 @@ _frames = _internal(
 def whole_or_eager(function: Any) -> Any:
     """Compiled as a part of the code around it, or not at all: where a graph broke above, torch.compile goes on with
     what is called below, frame by frame, and derivatives between the pieces would be lost."""
-    if _frames and hasattr(_frames, "set_code_exec_strategy"):
-        skip = _frames._FrameAction.SKIP
-        _frames.set_code_exec_strategy(function.__code__, _frames._FrameExecStrategy(skip, skip))
+    if eval_frame and hasattr(eval_frame, "set_code_exec_strategy"):
+        skip = eval_frame._FrameAction.SKIP
+        eval_frame.set_code_exec_strategy(function.__code__, eval_frame._FrameExecStrategy(skip, skip))
     return function
 
 
