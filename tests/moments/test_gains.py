@@ -69,6 +69,7 @@ def small(**options: Any) -> bf.BayesianModule:
     ).eval()
 
 
+@pytest.mark.filterwarnings("ignore:the covariance of the outputs is not taken of")  # what gains are for
 @pytest.mark.parametrize("case", ["average pooling", "segmentation", "segmentation, default"])
 def test_trained_networks_have_the_variances_of_draws_on_average(case: str) -> None:
     """Gains bring the mean variance to that of 128 draws of training images, on test images and by a geometric mean
