@@ -181,4 +181,7 @@ def _layout(tensors: Mapping[str, Tensor]) -> int:
 
 
 def _checksum(tensor: Tensor) -> int:
-    return zlib.crc32(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data) if tensor.numel() else 0
+    if not tensor.numel():
+        return 0
+    flat = tensor.contiguous().reshape(-1)  # of one number, torch keeps any stride
+    return zlib.crc32(flat.as_strided(flat.shape, (1,)).view(torch.uint8).numpy().data)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.engine.warm_up import centres, entrances
+from bayesify.engine.warm_up import entrances, moments
 
 
 def found(net: nn.Module, x: torch.Tensor, length: int = 100) -> dict[str, int]:
@@ -31,23 +31,41 @@ def test_a_warm_start_that_may_not_see_all_examples_has_none() -> None:
     assert found(nn.Linear(6, 1), torch.randn(4, 6), length=40) == {"weight": 1}
 
 
-def means(net: nn.Module, x: torch.Tensor) -> dict[str, list[float]]:
+def seen(net: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
     model = bf.bayesify(net, bf.ThermostatMCMC(), likelihood="normal", num_data=40)
-    names = {p: name for name, p in model.net.named_parameters()}
-    found = centres(model, (x, torch.zeros(len(x), 1)))
-    return {names[p] + " " + names[bias]: mean.flatten().tolist() for p, (bias, mean) in found.items()}  # type: ignore[index]
+    names = {p: name for name, p in model.net.named_parameters()} | {None: "-"}
+    found = moments(model, (x, torch.zeros(len(x), 1)))
+    assert all(count == len(x) for _, _, count in found.values())
+    return {f"{names[p]} {names[bias]}": square for p, (bias, square, _) in found.items()}  # type: ignore[index]
 
 
-def test_the_mean_of_what_enters_a_layer() -> None:
-    """Of each input that has one beyond its spread, as the layer gets it."""
-    x = torch.tensor([[9.0, 0.0, -5.0], [11.0, 1.0, -5.0], [9.0, 0.0, -5.0], [11.0, -1.0, -5.0]])
-    assert means(nn.Linear(3, 2), x) == {"weight bias": [10.0, 0.0, -5.0]}
-    assert means(nn.Linear(3, 2), x[:3]) == {}  # too few examples
-    assert means(nn.Linear(3, 2), x - x.mean(0)) == {}
-    assert means(nn.Linear(3, 2, bias=False), x) == {}
-    assert means(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1)), x).keys() == {"0.weight 0.bias"}
-    images = x[:, :2, None, None] + torch.zeros(4, 2, 3, 3)
-    net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.Linear(4, 1))
-    assert means(net, images) == {"0.weight 0.bias": [10.0, 0.0]}
+def test_the_second_moments_of_what_enters_a_layer() -> None:
+    """With a 1 behind where there is a bias; of a convolution, against its output by kernels of one entry."""
+    torch.manual_seed(0)
+    x = 3 + torch.randn(8, 3)
+    joined = torch.cat([x, torch.ones(8, 1)], 1)
+    torch.testing.assert_close(seen(nn.Linear(3, 2), x), {"weight bias": joined.T @ joined / 8})
+    torch.testing.assert_close(seen(nn.Linear(3, 2, bias=False), x), {"weight -": x.T @ x / 8})
+    net = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Dropout(0.5), nn.Linear(2, 1, bias=False))
+    hidden = net[0](x).relu().detach()
+    torch.testing.assert_close(seen(net, x)["3.weight -"], hidden.T @ hidden / 8)
+    assert all(module.training for module in net)
+    for layer in (
+        nn.Conv2d(3, 12, 2, padding=1, stride=(1, 2), bias=False),
+        nn.Conv1d(3, 6, 2, dilation=2, bias=False),
+    ):
+        images = torch.randn(8, 3, *[5] * (layer.weight.dim() - 2))
+        size = layer.weight[0].numel()
+        layer.weight.data = torch.eye(size).view(size, *layer.weight.shape[1:])
+        rows = layer(images).movedim(1, -1).flatten(0, -2).detach()
+        found = seen(nn.Sequential(layer, nn.Flatten()), images)
+        torch.testing.assert_close(found, {"0.weight -": rows.T @ rows / len(rows)})
+
+
+def test_layers_of_many_inputs_have_none() -> None:
+    """More than 256, unless there are a quarter as many rows; groups; what is too small to have axes."""
+    assert seen(nn.Linear(300, 2), torch.randn(8, 300)) == {}
+    assert seen(nn.Linear(300, 2), torch.randn(100, 300)).keys() == {"weight bias"}
+    assert seen(nn.Linear(1, 2, bias=False), torch.randn(8, 1)) == {}
     grouped = nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 1))
-    assert means(grouped, images) == {}
+    assert seen(grouped, torch.randn(4, 2, 3, 3)).keys() == {"2.weight 2.bias"}

@@ -37,14 +37,25 @@ def test_one_of_many_chains_may_be_beyond_the_limit_by_chance() -> None:
     assert "7 standard errors" in on_its_way(torch.full((40,), 7.0))["pulled"]
 
 
+class Own(nn.Module):
+    """A layer that nobody knows for one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.5 * torch.randn(4, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_features_far_from_0_are_not_silent(own: bool) -> None:
-    """In `bf.fit`, and in a loop of one's own before a prediction is read; with a bias they are right (`centres`)."""
+    """In `bf.fit`, and in a loop of one's own before a prediction; layers of torch's are right (`axes`)."""
     x = 30 + torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     y = x @ torch.tensor([[0.5], [-1.0], [1.5], [-2.0]])
     torch.manual_seed(0)
     likelihood = bf.likelihood("normal", std=0.1)
-    model = bf.bayesify(nn.Linear(4, 1, bias=False), bf.ThermostatMCMC(), likelihood, num_data=200)
+    model = bf.bayesify(Own(), bf.ThermostatMCMC(), likelihood, num_data=200)
     loader = DataLoader(TensorDataset(x, y), batch_size=50, shuffle=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bf.SamplingWarning)

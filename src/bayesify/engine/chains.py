@@ -13,7 +13,7 @@ from bayesify.checks import Count, NonFiniteError, Positive, checked
 from bayesify.engine.position import agree_on_num_data
 from bayesify.engine.sampling_check import ACTIONS, acting, check_draws
 from bayesify.engine.schedules import make_schedule
-from bayesify.engine.warm_up import centres, entrances
+from bayesify.engine.warm_up import entrances, moments
 from bayesify.methods import ThermostatMCMC
 from bayesify.methods.thermostat_mcmc import groups_of
 from bayesify.model import BayesianModule
@@ -157,11 +157,14 @@ class _Chains:
             found = entrances(self.model, warm.length, batch)
             names = self.model.net.named_parameters()
             mine: dict[Tensor, Tensor] = {p: self.stacked[name] for name, p in names if name in self.stacked}
-            inputs = {mine[p]: dim + 1 for p, dim in found.items() if p in mine}
-            first = centres(self.model, batch) if warm.begins(self.sampler) else {}
-            layers = {p: layer for p, layer in first.items() if p in mine and layer[0] in mine}
-            means = {mine[p]: (mine[bias], mean[None]) for p, (bias, mean) in layers.items()}
-            warm.turn(self.sampler, gradients, inputs, means)
+            data = {mine[p]: dim + 1 for p, dim in found.items() if p in mine}
+            seen = moments(self.model, batch) if warm.watches(self.sampler) else {}
+            inputs = {
+                mine[p]: (b if b is None else mine[b], seen[None], rows)
+                for p, (b, seen, rows) in seen.items()
+                if p in mine and (b is None or b in mine)
+            }
+            warm.turn(self.sampler, gradients, data, inputs)
 
     def _losses(self, batch: Any, weight: float = 1.0) -> Tensor:
         """Of every chain, with a weight of the batch: (chains,)."""

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.engine.randomness import untouched
 from bayesify.model import BayesianModule
+from bayesify.samplers.axes import Moments
 from bayesify.weights import as_arguments
-from bayesify.weights.observing.input_means import input_means
+from bayesify.weights.observing.input_moments import input_moments
 from bayesify.weights.observing.origins import execution_order
 
 
@@ -31,9 +32,9 @@ def warm_up(model: BayesianModule, sampler: Any, batch: Any, fabric: Any) -> str
         return list(found)
 
     with fabric.autocast():
-        inputs = entrances(model, warm.length * fabric.world_size, batch)
-        means = centres(model, batch, fabric.all_reduce) if warm.begins(sampler) else {}
-    warm.turn(sampler, gradients, inputs, means)
+        data = entrances(model, warm.length * fabric.world_size, batch)
+        inputs = moments(model, batch, fabric.all_reduce) if warm.watches(sampler) else {}
+    warm.turn(sampler, gradients, data, inputs)
     return str(warm) if warm.enters(sampler.steps) else None
 
 
@@ -53,10 +54,10 @@ def entrances(model: BayesianModule, length: int, batch: Any) -> dict[Tensor, in
     return found
 
 
-def centres(
-    model: BayesianModule, batch: Any, reduce: Callable[[Tensor], Tensor] = lambda means: means
-) -> dict[Tensor, tuple[Tensor, Tensor]]:
-    """The same, with their biases and the means of the inputs (see `input_means`)."""
+def moments(
+    model: BayesianModule, batch: Any, reduce: Callable[[Tensor], Tensor] = lambda moments: moments
+) -> Moments:
+    """What this batch says of the inputs of layers (see `input_moments`)."""
     args, kwargs = as_arguments(inputs_of(batch))
     nets = model.posterior.nets(model.net)
-    return {w: layer for net in nets for w, layer in input_means(net, args, kwargs, reduce).items()}
+    return {w: layer for net in nets for w, layer in input_moments(net, args, kwargs, reduce).items()}

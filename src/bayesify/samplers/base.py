@@ -159,8 +159,8 @@ class Sampler(Resumable, ABC):
         return self.num_data if self.grad_scale is None else self.num_data / self.grad_scale
 
     def gradient(self, p: Tensor) -> Tensor:
-        """∂U by what is moved (see `centres`), in single precision at least."""
-        return self.centres.gradient(self, p) * self.factor()
+        """∂U by what is moved (see `axes`), in single precision at least."""
+        return self.axes.gradient(self, p) * self.factor()
 
     def add_param_group(self, param_group: Group) -> None:
         """As torch's; the group's settings are checked and filled."""
@@ -193,7 +193,7 @@ class Sampler(Resumable, ABC):
         if self.warm is not None:
             self.warm.turn(self)
             self.warm.observe(self)
-        with self.centres.moving(self):
+        with self.axes.moving(self):
             self._move(given)
         self.steps += 1
         for counter in self.counters.values():

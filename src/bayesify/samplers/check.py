@@ -101,10 +101,10 @@ def look(sampler: Sampler, p: Tensor, group: Group, first: bool) -> None:
     state, gradient = sampler.state[p], sampler.gradient(p)
     if first:
         state["check_noise"], state["check_kinetic"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
-        OWN.add(state, p, None)
+        OWN.add(sampler, p, None)
     elif "check_gradient" in state:  # not where a run of another length was resumed inside of the window
         change = gradient - state["check_gradient"]
-        OWN.add(state, p, change)
+        OWN.add(sampler, p, change)
         state["check_noise"] += change.square_()
     else:
         return

@@ -25,20 +25,19 @@ def stiffness(sampler: "Sampler", moved: list[Tensor], gradients: Gradients) -> 
     roots = [(sampler.unit(p, groups[p]) / sampler.state[p]["mass"]).sqrt() for p in moved]
     generator = torch.Generator().manual_seed((sampler.seed + 7919 * sampler.steps) % 2**63)
     direction = [torch.randn(p.shape, generator=generator).to(r) for p, r in zip(moved, roots, strict=True)]
-    centres = sampler.centres
     before, old = _differentiate(sampler, gradients, moved), [p.detach().clone() for p in moved]
     size, value = math.sqrt(sum(p.numel() for p in moved)), 0.0
     try:
         for _ in range(ITERATIONS):
             scale = size / max(_norm(direction), 1e-30)
             moves = [scale * r * v for r, v in zip(roots, direction, strict=True)]
-            pushed = centres.push(sampler, moved, moves)
+            pushed = sampler.axes.push(sampler, moved, moves)
             shifted = [o + m.to(o) for o, m in zip(old, pushed, strict=True)]
             for p, s in zip(moved, shifted, strict=True):
                 p.copy_(s)
             # what is left of the shift after rounding
             left = [(s - o).to(r) for s, o, r in zip(shifted, old, roots, strict=True)]
-            left = centres.push(sampler, moved, left, back=True)
+            left = sampler.axes.push(sampler, moved, left, back=True)
             taken = _norm([m / r for m, r in zip(left, roots, strict=True)])
             after = _differentiate(sampler, gradients, moved)
             direction = [r * (a - b) for r, a, b in zip(roots, after, before, strict=True)]
@@ -61,10 +60,10 @@ class OwnCurvature:
     def __init__(self, prefix: str) -> None:
         self.names = tuple(prefix + name for name in ("place", "cross", "way"))  # θ before, Σ ΔG Δθ, Σ (Δθ)²
 
-    def add(self, state: dict[str, Tensor], p: Tensor, change: Tensor | None) -> None:
+    def add(self, sampler: "Sampler", p: Tensor, change: Tensor | None) -> None:
         """change: ΔG since the last time; None: there was none."""
         place, cross, way = self.names
-        now = p.detach().to(torch.promote_types(p.dtype, torch.float32), copy=True)
+        state, now = sampler.state[p], sampler.axes.place(sampler, p)
         if change is None:
             state[cross], state[way] = torch.zeros_like(now), torch.zeros_like(now)
         else:
@@ -87,7 +86,7 @@ def _differentiate(sampler: "Sampler", gradients: Gradients, moved: list[Tensor]
     kinds = [torch.promote_types(p.dtype, torch.float32) for p in moved]
     given = [torch.zeros_like(p) if g is None else g.detach() for p, g in pairs]
     whole = [g.to(kind) * sampler.num_data for g, kind in zip(given, kinds, strict=True)]
-    return sampler.centres.pull(sampler, moved, whole)
+    return sampler.axes.pull(sampler, moved, whole)
 
 
 def _norm(tensors: Sequence[Tensor]) -> float:

@@ -8,8 +8,8 @@ from torch import Generator, Tensor
 from torch.optim import Optimizer
 
 from bayesify.checks import check_num_data, check_value
+from bayesify.samplers.axes import Axes
 from bayesify.samplers.bucket import Bucket
-from bayesify.samplers.centres import Centres
 from bayesify.samplers.warm_start import WarmStart
 
 
@@ -28,7 +28,7 @@ class Resumable(Optimizer):
         self.generators: dict[str, Generator] = {}
         self.buckets: dict[tuple[int, ...], Bucket] = {}
         self.warm: WarmStart | None = None
-        self.centres = Centres()
+        self.axes = Axes()
         self.counters: dict[str, Tensor] = {}  # `steps` on the devices, which a replayed graph moves on
         super().__init__(params, defaults)
 
@@ -49,17 +49,17 @@ class Resumable(Optimizer):
         states = {i: {k: t.clone() for k, t in entry.items()} for i, entry in stored["state"].items()}
         generators = {key: generator.get_state() for key, generator in self.generators.items()}
         facts = {"seed": self.seed, "steps": self.steps, "num_data": self.num_data}
-        centres = {"centres": [*self.centres.pairs]} if self.centres.pairs else {}
+        axes = {"axes": [*self.axes.pairs]} if self.axes.pairs else {}
         warm = {} if self.warm is None else {"warm": self.warm.facts()}
         whole = {**stored, "state": states, "generators": generators, "sampler": type(self).__name__}
-        return {**whole, **facts, **warm, **centres}
+        return {**whole, **facts, **warm, **axes}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, but states keep their precision (torch would cast them to the parameter's dtype)."""
         stored = dict(state_dict)
         states, generators = stored.pop("state"), stored.pop("generators", {})
         facts = {name: stored.pop(name, getattr(self, name)) for name in ("seed", "steps", "num_data")}
-        warm, self.centres.pairs = stored.pop("warm", None), stored.pop("centres", [])
+        warm, self.axes = stored.pop("warm", None), Axes(stored.pop("axes", []))
         mine = type(self).__name__
         sampler = stored.pop("sampler", mine)
         if sampler != mine:
@@ -105,7 +105,7 @@ class Resumable(Optimizer):
     def _compare(parameters: list[Tensor], states: dict[int, dict[str, Tensor]]) -> None:
         for index, entry in states.items():
             for name, value in entry.items():
-                numbers = name in ("pull_blocks", "centre")  # not one for every coordinate
+                numbers = name.startswith(("pull_blocks", "axes"))  # not one for every coordinate
                 if index >= len(parameters) or (value.shape != parameters[index].shape and not numbers):
                     mine = tuple(parameters[index].shape) if index < len(parameters) else "not there"
                     raise ValueError(

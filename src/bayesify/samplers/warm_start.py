@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from bayesify.samplers.axes import Moments
 from bayesify.samplers.brake import Brake
 from bayesify.samplers.bucket import same_kind
 from bayesify.samplers.curvature import WORST, Gradients, stiffness
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from bayesify.samplers.base import Group, Sampler
 
 SHORTEST = 12  # steps: below, there is nothing to measure
+BATCHES = 64  # that the inputs of layers are looked at in
 ROUNDS = 4  # looks at the curvature until the masses are heavy enough
 UNSEEN = 3.0  # by how much masses are heavier where nobody could look at the curvature
 LEAST = 0.01  # of the mean square gradient of a tensor, for its coordinates that hardly have one
@@ -101,11 +103,14 @@ class WarmStart:
     def turns(self, sampler: "Sampler") -> bool:
         """Is there something to be done before the next step?"""
         at = sampler.steps - self.start
-        return at in self.looking or at == self.hot or at + 2 in self.ends or self._behind(sampler)
+        due = at in self.looking or at == self.hot or at + 2 in self.ends
+        return due or self.watches(sampler) or self._behind(sampler)
 
-    def begins(self, sampler: "Sampler") -> bool:
-        """Is the turn before the first step still to be taken?"""
-        return sampler.steps == self.start and self.turned != sampler.steps
+    def watches(self, sampler: "Sampler") -> bool:
+        """Are the inputs of this step to be looked at?"""
+        at = sampler.steps - self.start
+        mine = at == 0 or self.still - BATCHES <= at < self.still
+        return mine and self.adapts and self.turned != sampler.steps
 
     def _behind(self, sampler: "Sampler") -> bool:
         """Is the last look one at another curvature, because a noise level has moved on since?"""
@@ -126,23 +131,25 @@ class WarmStart:
         sampler: "Sampler",
         gradients: Gradients | None = None,
         entrances: Mapping[Any, int] | None = None,
-        means: Mapping[Tensor, tuple[Tensor, Tensor]] | None = None,
+        inputs: Moments | None = None,
     ) -> None:
         """What is to be done before the next step; once, with `gradients` where the caller can give them.
 
         entrances: weights that are multiplied by the data themselves, with the dimension that the inputs are in
-        means:     the same, with the bias and the mean of the inputs; looked at where the chain begins (see `centres`)
+        inputs:    what is seen of the inputs of layers, where it is asked for (see `watches` and `axes`)
         """
         at = sampler.steps - self.start
         if self.turned == sampler.steps or not self.turns(sampler):
             return
+        if inputs:
+            sampler.axes.add(sampler, inputs)
         self.turned, looking = sampler.steps, at in self.looking
         if not looking and self._behind(sampler):
             looking, self.spent = True, self.spent + 1
         if at == 0:
             self.blind = gradients is None
-            if means:
-                sampler.centres.set(sampler, means)
+        if at in (0, self.hot if self.blind else self.still):
+            sampler.axes.turn(sampler, last=at > 0)
         if at == 0 or (at == self.still and not self.blind):
             self._begin(sampler, at)
         elif at == self.hot:
@@ -186,10 +193,10 @@ class WarmStart:
             state, gradient = sampler.state[p], sampler.gradient(p)
             if first or "before" not in state:
                 state.update({name: torch.zeros_like(gradient) for name in SUMS})
-                OWN.add(state, p, None)
+                OWN.add(sampler, p, None)
             else:
                 change = gradient - state["before"]
-                OWN.add(state, p, change)
+                OWN.add(sampler, p, change)
                 state["change"].add_(change.square_(), alpha=0.5)
             state["square_sum"].addcmul_(gradient, gradient)
             state["before"] = gradient
@@ -224,6 +231,7 @@ class WarmStart:
     def _heat(self, sampler: "Sampler") -> None:
         if self.blind:
             self._forget(sampler)
+            sampler.rest(heat=True)
             return
         for group, p, variance, _ in self._sums(sampler):
             if self.adapts:

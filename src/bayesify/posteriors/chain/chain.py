@@ -25,7 +25,7 @@ from bayesify.samplers import Sampler, SamplingWarning
 from bayesify.samplers.check import WINDOW, Watch, is_stationary
 from bayesify.samplers.findings import FEWEST, drift
 from bayesify.weights import Call, Selection, Slot, call_with, find_slots
-from bayesify.weights.observing.input_means import input_means
+from bayesify.weights.observing.input_moments import input_moments
 
 #: is a draw due after so many steps of the run?
 Due = Callable[[int], bool]
@@ -92,8 +92,8 @@ class Chain(Posterior):
         """In a loop of one's own nobody else sees them: a sampler that has not begun is given their means. Several
         processes have different ones."""
         for sampler in self._samplers() if _alone() else ():
-            if sampler.warm is not None and sampler.warm.begins(sampler) and not sampler.centres.pairs:
-                sampler.centres.set(sampler, input_means(net, call.args, call.kwargs))
+            if sampler.warm is not None and sampler.warm.watches(sampler):
+                sampler.axes.add(sampler, input_moments(net, call.args, call.kwargs))
 
     def num_passes(self, num_draws: int) -> int:
         """One where nothing is kept yet, and not more than the stored draws."""

@@ -1,6 +1,7 @@
 """Watch one call of a network: which layers see its inputs, and from which its prediction comes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -63,20 +64,26 @@ def _prediction(output: Any) -> Any:
     return output if logits is None else logits
 
 
+@contextmanager
+def eval_mode(net: nn.Module) -> Iterator[None]:
+    """Modes come back afterwards."""
+    modes = {module: module.training for module in net.modules()}
+    net.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
 def execution_order(
     net: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], pick: Callable[[Any], Any] | None = None
 ) -> tuple[set[str], set[str]]:
     """(layers that see the inputs, layers behind the prediction) in one eval-mode call of `net`; modes come back
     afterwards. Where no input can be followed to a layer, the one used first counts."""
-    modes = {module: module.training for module in net.modules()}
     watch = Origins(dict(net.named_parameters()), (args, dict(kwargs)))
-    net.eval()
-    try:
-        with torch.no_grad(), watch:
-            output = net(*args, **kwargs)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with eval_mode(net), torch.no_grad(), watch:
+        output = net(*args, **kwargs)
     if not watch.uses:
         raise ValueError("example: running the network on it used none of the network's parameters")
     return watch.stems or {layer_of(watch.uses[0])}, watch.behind(output, pick)
