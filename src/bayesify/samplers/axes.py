@@ -82,9 +82,10 @@ class Axes:
     def __init__(self, pairs: Sequence[Sequence[int]] = ()) -> None:
         self.pairs = [[*pair] for pair in pairs]
         self._layers: dict[int, Layer] | None = None  # by the ids of weights and biases
+        self._found: dict[int, tuple[Any, Any]] = {}  # gradients of this step, by the id of the weight
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"pairs": self.pairs, "_layers": None}
+        return {"pairs": self.pairs, "_layers": None, "_found": {}}
 
     def add(self, sampler: "Sampler", moments: Moments) -> None:
         """What was seen of the inputs of some layers, to what was seen before. Weights and biases that do not belong
@@ -138,8 +139,18 @@ class Axes:
         layer = self.layers(sampler).get(id(p))
         if layer is None or layer.weight.grad is None:
             return p.grad.detach().to(torch.promote_types(p.dtype, torch.float32))
-        weight, bias = layer.gradients()
+        weight, bias = self._gradients(layer)
         return weight if bias is None or p is layer.weight else bias
+
+    def _gradients(self, layer: Layer) -> tuple[Tensor, Tensor | None]:
+        """Those of the layer, found once in a step, however many look at them."""
+        given = [p.grad for p in (layer.weight, layer.bias) if p is not None]
+        state = [(id(g), None if g is None else g._version) for g in given]
+        known, found = self._found.get(id(layer.weight), (None, None))
+        if found is None or known != state:
+            found = layer.gradients()
+            self._found[id(layer.weight)] = (state, found)
+        return found
 
     def place(self, sampler: "Sampler", p: Tensor) -> Tensor:
         """What is moved, in single precision at least; a copy."""
@@ -180,8 +191,9 @@ class Axes:
         parts = [[p for p in (layer.weight, layer.bias) if p is not None] for layer in layers]
         before = [[(p.grad, precise(p, sampler.state)) for p in mine] for mine in parts]
         for layer, mine in zip(layers, parts, strict=True):
-            for p, gradient in zip(mine, layer.gradients(), strict=False):
+            for p, gradient in zip(mine, self._gradients(layer), strict=False):
                 p.grad = None if gradient is None else gradient.to(p.dtype)
+        self._found.clear()
         yield
         for layer, mine, old in zip(layers, parts, before, strict=True):
             moves = [precise(p, sampler.state) - place for p, (_, place) in zip(mine, old, strict=True)]
