@@ -31,7 +31,7 @@ from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState, assumed
 from bayesify.engine.warm_up import warm_up
 from bayesify.evaluation.evaluate import evaluate
-from bayesify.files.storage import save
+from bayesify.files.storage import save_in_run
 from bayesify.model import BayesianModule
 from bayesify.objectives import Loss
 from bayesify.samplers import Sampler, SamplingWarning
@@ -127,7 +127,7 @@ class Loop:
             if state.warmup is not None:  # a warm-up longer than the run must not weaken the next one
                 self.model.kl_weight.fill_(state.warmup.end)
             if self.folder.path is not None:
-                save(self.model, self.folder.path / "model.safetensors")
+                save_in_run(self.model, self.folder.path / "model.safetensors")
         self.fabric.barrier()
 
     def _check_draws(self) -> None:
@@ -269,7 +269,7 @@ class Loop:
         with state.ema.in_place() if state.ema is not None else nullcontext(), self.model.uncautioned():
             metrics = evaluate(self.model, self.val, self.o.val_draws, generator=generator)
             if state.is_best(metrics["nll"]) and self.folder.path is not None:
-                save(self.model, self.folder.path / "best.safetensors")
+                save_in_run(self.model, self.folder.path / "best.safetensors")
         return {f"val_{key}": value for key, value in metrics.items() if key != "num_data"}
 
     def _patience_is_over(self) -> bool:

@@ -19,7 +19,7 @@ from bayesify.engine.groups import Group, World, split_processes
 from bayesify.engine.history import History
 from bayesify.engine.randomness import seed_everything
 from bayesify.files.merge import merge
-from bayesify.files.storage import save
+from bayesify.files.storage import save_in_run
 from bayesify.model import BayesianModule
 from bayesify.posteriors import without_guards
 from bayesify.weights.copies import copy_of
@@ -171,7 +171,7 @@ def _merge(
         files = [member.folder / name for member in members]
         if name == MODEL or all(path.exists() for path in files):
             merged = merge(files, without_guards(copy_of(template.net)), output=template.output)
-            save(merged, folder / name)
+            save_in_run(merged, folder / name)
     _histories(members).write_csv(folder / METRICS)
     return merged
 

@@ -74,7 +74,7 @@ def merge(
     nets = merged.posterior.nets(merged.net)
     for member, its_net, its_posterior in zip(members, nets, merged.posterior.posteriors, strict=True):
         its_net.load_state_dict(member.net.state_dict())
-        its_posterior.load_state_dict(member.posterior.state_dict())
+        its_posterior.take_over(member.posterior)  # type: ignore[operator]
     merged.posterior.not_reset = []  # nothing of how they started is left
     merged.kl_weight.copy_(models[0].kl_weight)
     return merged

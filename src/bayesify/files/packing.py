@@ -57,7 +57,7 @@ def _zeros(tensor: Tensor) -> Tensor:
     return zero & ~tensor.signbit() if tensor.is_floating_point() else zero
 
 
-def unpack(tensors: Mapping[str, Tensor], how: Mapping[str, Any]) -> dict[str, Tensor]:
+def unpack(tensors: Mapping[str, Any], how: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors that `pack` took, with their values where they were idle."""
     places = {entry["places"] for entry in how.values()}
     whole = {name: tensor for name, tensor in tensors.items() if name not in places}

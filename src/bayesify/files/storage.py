@@ -1,6 +1,7 @@
 """bf.save and bf.load: one self-contained file for every method. No pickle."""
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,9 +18,14 @@ from bayesify.likelihoods.base import LEARNED
 from bayesify.methods import Method, method
 from bayesify.model import BayesianModule, bayesify
 from bayesify.posteriors import without_guards
+from bayesify.posteriors.chain.draw_files import DrawReference
+from bayesify.posteriors.chain.stored_draws import listing
 from bayesify.priors import prior
 
-FORMAT = 3  # of the files this version writes; it reads this and older ones
+FORMAT = 4  # the newest that this version reads: a file of a run, which refers to draws beside it
+SELF_CONTAINED = 3
+#: draws of a chain, (draws, *shape), which are left in the file
+DRAWS = re.compile(r"posterior\.(posteriors\.\d+\.)?draws\.")
 
 
 def save(model: BayesianModule, path: str | Path) -> None:
@@ -32,12 +38,27 @@ def save(model: BayesianModule, path: str | Path) -> None:
     """
     if not isinstance(model, BayesianModule):
         raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned")
-    extra = {f"posterior.{name}": value for name, value in model.posterior.extra_tensors().items()}
-    tensors = {name: _whole(name, value) for name, value in {**model.state_dict(), **extra}.items()}
+    _write(model, Path(path), None)
+
+
+def save_in_run(model: BayesianModule, path: Path) -> None:
+    """`save` to a file of a run: draws that lie in its folder already are named there and not copied."""
+    _write(model, path, path.parent)
+
+
+def _write(model: BayesianModule, path: Path, run: Path | None) -> None:
+    with listing():
+        state = model.state_dict()
+    references = {f"posterior.{name}": found for name, found in model.posterior.references(run).items()}
+    extra = {f"posterior.{name}": value for name, value in model.posterior.extra_tensors(run).items()}
+    tensors = {name: _whole(name, value) for name, value in {**state, **extra}.items()}
     if torch.distributed.is_initialized() and torch.distributed.get_rank() != 0:
         return
     packed, sparse = pack(tensors, model.posterior.idle_entries())
-    write_tensors(Path(path), packed, {**header_of(model), "sparse": sparse})
+    header = {**header_of(model), "sparse": sparse}
+    if references:
+        header |= {"format": FORMAT, "references": references}
+    write_tensors(path, packed, header)
 
 
 def load(
@@ -72,7 +93,10 @@ def load(
         raise ValueError(
             f"{path} has format {header['format']}, this bayesify ({FORMAT}) is older: upgrade bayesify"
         )
-    tensors = unpack(read_tensors(path, header), header.get("sparse", {}))
+    sparse = header.get("sparse", {})
+    tensors = unpack(
+        read_tensors(path, header, lambda name: bool(DRAWS.match(name)) and name not in sparse), sparse
+    )
     _compare(path, "network", net.state_dict(), _inside(tensors, "net."))
     if header["custom_output"] and output is None:
         warnings.warn(f"{path} was saved from a model with output=: give bf.load(..., output=...) again")
@@ -81,10 +105,14 @@ def load(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # members are overwritten: how they started does not matter
         model = bayesify(net, made, law, header["num_data"], output=output)
-    model.posterior.make_room(_inside(tensors, "posterior."))
     try:
-        _compare(path, "model", model.state_dict(), tensors)
-    except ValueError:
+        outside = {name: DrawReference.read(path, at) for name, at in header.get("references", {}).items()}
+        model.posterior.make_room(_inside({**tensors, **outside}, "posterior."))
+        with listing():
+            mine = model.state_dict()
+        tensors = {name: t for name, t in tensors.items() if name in mine or not DRAWS.match(name)}
+        _compare(path, "model", mine, tensors)
+    except (ValueError, OSError):
         without_guards(net)
         raise
     model.load_state_dict(tensors)
@@ -97,7 +125,7 @@ def load(
 def header_of(model: BayesianModule) -> dict[str, Any]:
     """Everything about a model that is not a tensor, as plain data."""
     return {
-        "format": FORMAT,
+        "format": SELF_CONTAINED,
         "method": {"name": model.method.name, "options": model.method.options()},
         "likelihood": {"name": model.likelihood.name, "options": model.likelihood.options},
         "num_data": model.num_data,
@@ -174,7 +202,7 @@ def _warn_of_nonfinite(path: Path, tensors: Mapping[str, Tensor], parameters: se
         )
 
 
-def _inside(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _inside(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 

@@ -26,8 +26,8 @@ class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `member`, `fold`,
-    `install`, `begin`, `collect`, `check_finite`, `diverged`, `caution`, `extra_tensors`, `idle_entries`,
-    `make_room`, `plain_data`, `take_plain_data`, `describe`, `notes`.
+    `install`, `begin`, `collect`, `check_finite`, `diverged`, `caution`, `extra_tensors`, `references`,
+    `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -116,16 +116,26 @@ class Posterior(nn.Module, ABC):
         the sampler found is a `SamplingWarning`."""
         return None
 
-    def extra_tensors(self) -> dict[str, Tensor]:
-        """What a self-contained file holds beyond the state dict, by the keys of this module."""
+    def extra_tensors(self, run: Path | None = None) -> dict[str, Tensor]:
+        """What a file holds beyond the state dict, by the keys of this module; a file in the folder `run` without what
+        it only refers to."""
+        return {}
+
+    def references(self, run: Path | None) -> dict[str, Any]:
+        """What a file in the folder `run` refers to instead, by key: where in that folder it lies."""
         return {}
 
     def idle_entries(self) -> list[Idle]:
         """What files leave out of the state, the network's weights among it, beside exact zeros."""
         return []
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
-        """Prepare for a stored state whose shapes depend on what happened (the number of draws)."""
+    def make_room(self, tensors: Mapping[str, Any]) -> None:
+        """Prepare for a stored state whose shapes depend on what happened (the number of draws), and learn where
+        that is which stays in files."""
+
+    def take_over(self, other: "Posterior") -> None:
+        """Become what `other`, of the same kind and network, is; that is not used any more."""
+        self.load_state_dict(other.state_dict())
 
     def plain_data(self) -> Any:
         """What a self-contained file holds beside tensors, as JSON does; None for nothing."""

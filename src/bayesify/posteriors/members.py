@@ -115,17 +115,24 @@ class Members(Posterior):
         found = (self._of(i).caution() for i in range(len(self.posteriors)))
         return next((text for text in found if text is not None), None)
 
-    def extra_tensors(self) -> dict[str, Tensor]:
+    def extra_tensors(self, run: Path | None = None) -> dict[str, Tensor]:
         return {
             f"posteriors.{i}.{key}": value
             for i in range(len(self.posteriors))
-            for key, value in self._of(i).extra_tensors().items()
+            for key, value in self._of(i).extra_tensors(run).items()
+        }
+
+    def references(self, run: Path | None) -> dict[str, Any]:
+        return {
+            f"posteriors.{i}.{key}": value
+            for i in range(len(self.posteriors))
+            for key, value in self._of(i).references(run).items()
         }
 
     def idle_entries(self) -> list[Idle]:
         return [entry for i in range(len(self.posteriors)) for entry in self._of(i).idle_entries()]
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+    def make_room(self, tensors: Mapping[str, Any]) -> None:
         for i in range(len(self.posteriors)):
             prefix = f"posteriors.{i}."
             own = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bayesify.families import Family
 from bayesify.posteriors.base import Idle
@@ -53,7 +53,7 @@ class VarianceFactorized(Factorized):
             found += [Idle(parameter, silent) for parameter in own]
         return found
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+    def make_room(self, tensors: Mapping[str, Any]) -> None:
         """Gates are one number, or one for each weight of a sparse ensemble."""
         for name in self.slots:
             buffers = self.random_tensor(name)._buffers

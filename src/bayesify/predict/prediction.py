@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from bayesify.weights.prefix import Prefix
 
 MODES = ("deterministic", "stochastic", "ensemble")  # of `model.predict`
 VMAP_NUMBERS = 2**28  # at most this many weights of stacked draws at once
+STORED_NUMBERS = 2**21  # the same of draws that lie on disk, which shall not fill the memory
 SHARED_NUMBERS = 2**23  # on an accelerator, inputs · draws at once where the draws share most weights
 JOINED_NUMBERS = 2**20  # outputs are collected up to this many numbers before their statistics are taken
 
@@ -94,7 +96,7 @@ def _predict(
             result = compiled(model, member, each, keep_samples)(call.args, dict(call.kwargs), None)
             accumulator.merge(pytree.tree_map(copied, result))
             continue
-        for chunk in joined(outputs(model, call, member, each, batched, compile)):
+        for chunk in joined(outputs(model, call, member, each, batched, compile), each):
             accumulator.add(chunk)
     return accumulator.result()
 
@@ -139,22 +141,41 @@ def shares(model: Any, num_draws: int) -> tuple[int, int]:
     return members, model.posterior.num_passes(-(-num_draws // members))
 
 
-def joined(chunks: Iterable[Any]) -> Iterable[Any]:
-    """Chunks of draws joined up to JOINED_NUMBERS: statistics of many small outputs cost one pass, not many."""
-    pending: list[Any] = []
-    size = 0
+def joined(chunks: Iterable[Any], num_draws: int) -> Iterable[Any]:
+    """Chunks of draws joined up to JOINED_NUMBERS: statistics of many small outputs cost one pass, not many.
+
+    They are copied to one place. Small outputs that stay where they are, between large activations that go, cut the
+    heap into pieces too small for the next activation, and memory grows with the number of draws.
+    """
+    place, count = None, 0
     for chunk in chunks:
-        pending.append(chunk)
-        size += sum(t.numel() for t in pytree.tree_leaves(chunk))
-        if size >= JOINED_NUMBERS:
-            yield _cat(pending)
-            pending, size = [], 0
-    if pending:
-        yield _cat(pending)
+        leaves = pytree.tree_leaves(chunk)
+        n, size = len(leaves[0]), sum(t[0].numel() for t in leaves)
+        if n >= num_draws or n * size >= JOINED_NUMBERS:
+            yield chunk
+            continue
+        if place is None:
+            room = min(num_draws, JOINED_NUMBERS // size + n)
+            place = pytree.tree_map(partial(_room, room), chunk)
+        pytree.tree_map(partial(_put, count), place, chunk)
+        count += n
+        if count * size >= JOINED_NUMBERS:
+            yield pytree.tree_map(partial(_first, count), place)
+            place, count = None, 0
+    if count:
+        yield pytree.tree_map(partial(_first, count), place)
 
 
-def _cat(chunks: list[Any]) -> Any:
-    return chunks[0] if len(chunks) == 1 else pytree.tree_map(lambda *parts: torch.cat(parts), *chunks)
+def _room(n: int, like: Tensor) -> Tensor:
+    return like.new_empty((n, *like.shape[1:]))
+
+
+def _put(start: int, place: Tensor, values: Tensor) -> None:
+    place[start : start + len(values)] = values
+
+
+def _first(n: int, place: Tensor) -> Tensor:
+    return place[:n]
 
 
 def outputs(
@@ -244,7 +265,9 @@ def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None, compile
     norm layers), a batch of draws is a larger batch of examples, up to SHARED_NUMBERS numbers in the input.
     """
     weights = sum(w.numel for w in model.selection.random)
-    fit = max(1, min(num_draws, VMAP_NUMBERS // max(weights, 1)))
+    on_disk = model.posterior.stored and next(model.parameters()).device.type == "cpu"
+    most = STORED_NUMBERS if on_disk else VMAP_NUMBERS
+    fit = max(1, min(num_draws, most // max(weights, 1)))
     if batched is not None:
         return fit if batched else 1
     tensors = [t for t in [*call.args, *call.kwargs.values()] if isinstance(t, Tensor)]

@@ -24,7 +24,9 @@ def test_draws_arrive_one_by_one_and_together(device: str, stored: torch.dtype |
     ]
     upload = Upload(like)
     chunks = [draws[:1], draws[1:2], draws[2:6], draws[6:]]
-    arrived = [arrive() for arrive in prefetched(upload.start, chunks)]
+    started = list(prefetched(lambda chunk: upload.start(5, chunk), chunks))  # room for more than come
+    assert [n for n, _ in started] == [1, 1, 4, 1]
+    arrived = [arrive() for _, arrive in started]
     for name, w in like.items():
         together = torch.cat([weights[name] for weights in arrived])
         expected = torch.stack([draw[name].to(w.dtype) for draw in draws])
@@ -48,7 +50,7 @@ def test_a_row_holds_every_tensor_at_a_place_of_its_own() -> None:
 def test_draws_that_arrived_have_memory_of_their_own() -> None:
     stored = {"w": torch.ones(4)}
     upload = Upload(stored)
-    first, second = upload.start([stored])(), upload.start([stored])()
+    first, second = (upload.start(1, [stored])[1]() for _ in range(2))
     first["w"].zero_()
     assert stored["w"].tolist() == second["w"][0].tolist() == [1.0] * 4
 

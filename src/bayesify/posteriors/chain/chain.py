@@ -234,12 +234,21 @@ class Chain(Posterior):
             raise TypeError("keep='moments' holds no draws that others could be added to: use keep='draws'")
         return self.store.adopt(Path(folder))
 
-    def extra_tensors(self) -> dict[str, Tensor]:
-        """The draws, where they lie in a folder: a file of `bf.save` holds them, a checkpoint does not."""
-        return self.store.tensors(whole=True)
+    def extra_tensors(self, run: Path | None = None) -> dict[str, Tensor]:
+        """The draws: a file of `bf.save` holds them, a checkpoint and the files of a run do not."""
+        return {} if self.references(run) else self.store.tensors(whole=True)
 
-    def make_room(self, tensors: Mapping[str, Tensor]) -> None:
+    def references(self, run: Path | None) -> dict[str, Any]:
+        found = None if run is None or not isinstance(self.store, StoredDraws) else self.store.reference(run)
+        return {} if found is None else {"draws": found}
+
+    def make_room(self, tensors: Mapping[str, Any]) -> None:
         self._take(tensors)
+
+    def take_over(self, other: Posterior) -> None:
+        assert isinstance(other, Chain)
+        self.start, self.steps, self.findings = other.start, other.steps, other.findings
+        self.store = other.store
 
     def _now(self) -> dict[str, Tensor]:
         return {name: slots[0].get().detach() for name, slots in self.moving.items()}
@@ -278,7 +287,7 @@ class Chain(Posterior):
         else:
             args[2].append(prefix + "steps")  # missing_keys
 
-    def _take(self, tensors: Mapping[str, Tensor]) -> None:
+    def _take(self, tensors: Mapping[str, Any]) -> None:
         self.start, self.steps, *told = tensors["steps"].tolist()
         self.findings = json.loads(bytes(told)) if told else {}
         self.store.take(tensors)

@@ -1,20 +1,24 @@
 """Draws in a folder: a safetensors file each, and an index of them."""
 
 import json
+import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch import distributed as dist
 
-from bayesify.atomic import read_header, read_tensors, write_tensors, write_text
+from bayesify.atomic import Rows, read_header, read_tensors, write_tensors, write_text
 from bayesify.posteriors.chain.draw_store import DrawKey
 
 FORMAT = 1
 INDEX = "index.json"
+NAME = r"draw-(\d+)-(\d+)\.safetensors"
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 class DrawFolder:
@@ -36,8 +40,9 @@ class DrawFolder:
         header = {"draw": FORMAT, "chain": key.chain, "step": key.step}
         return _tried(self.file(key), lambda path: write_tensors(path, draw, header))
 
-    def write_index(self, keys: Iterable[DrawKey], shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """List these draws; files that are not on the list (of a run that was cut off) are removed."""
+    def write_index(self, keys: Iterable[DrawKey], shapes: Shapes) -> None:
+        """List these draws. Others up to the last step, of a run that was cut off, are removed; those behind it may
+        still be named by its best model, and come again."""
         if not _writes():
             return
         keys = list(keys)
@@ -45,9 +50,11 @@ class DrawFolder:
         text = json.dumps({**listed, "shapes": {name: list(shape) for name, shape in shapes.items()}})
         _tried(self.path / INDEX, lambda path: write_text(path, text))
         names = {self.file(key).name for key in keys}
-        for file in self.path.glob("draw-*.safetensors"):
-            if file.name not in names and re.fullmatch(r"draw-\d+-\d+\.safetensors", file.name):
-                file.unlink(missing_ok=True)
+        last = max((key.step for key in keys), default=-1)
+        for file in os.listdir(self.path):
+            match = re.fullmatch(NAME, file)
+            if match and file not in names and int(match[2]) <= last:
+                (self.path / file).unlink(missing_ok=True)
 
     def read_index(self) -> dict[str, Any]:
         """{"draws": [[chain, step], …], "shapes": {name: shape}}; an error says what is wrong with it."""
@@ -68,17 +75,102 @@ class DrawFolder:
         return index
 
 
-def read_draw(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor] | None:
-    """The draw in a file; None, with a warning that names it, where it is damaged, gone or not of these shapes."""
-    try:
-        draw = read_tensors(path, read_header(path))
+class DrawFile:
+    """A draw in a file of its own. Its bytes are checked when it is first read, its header every time.
+
+    seal:  the fingerprint of the header, where the file of a model names this draw
+    """
+
+    def __init__(self, path: Path, seal: int | None = None) -> None:
+        self.path, self.seal = path, seal
+        self.checked, self.found = False, seal
+
+    def read(self, shapes: Shapes) -> dict[str, Tensor]:
+        """Raises where it is damaged, gone, not of these shapes or not the one that was named."""
+        if self.path.is_symlink():
+            raise ValueError(f"{self.path} is a link: draws are files of the run itself")
+        header = read_header(self.path)
+        if self.seal not in (None, _fingerprint(header)):
+            raise ValueError(f"{self.path} is another draw than the model was saved with")
+        draw = read_tensors(self.path, header, checked=self.checked)
         wrong = [name for name, shape in shapes.items() if name not in draw or draw[name].shape != shape]
         if wrong:
-            raise ValueError(f"{path} is of another network: it differs in {', '.join(wrong[:5])}")
+            raise ValueError(f"{self.path} is of another network: it differs in {', '.join(wrong[:5])}")
+        self.checked = True
         return draw
-    except (OSError, ValueError) as error:
-        warnings.warn(f"{error}: this draw is left out", stacklevel=3)
-        return None
+
+    def fingerprint(self) -> int:
+        """Of its header, which has the checksums of its tensors, and so of all of it."""
+        if self.found is None:
+            self.found = _fingerprint(read_header(self.path))
+        return self.found
+
+
+class DrawRow(NamedTuple):
+    """A draw in the file of a model: a row of every tensor there."""
+
+    draws: Mapping[str, Rows | Tensor]
+    row: int
+
+    def read(self, shapes: Shapes) -> dict[str, Tensor]:
+        """The row of every tensor."""
+        return {name: self.draws[name][self.row] for name in shapes}
+
+
+class DrawReference(NamedTuple):
+    """What the file of a model says of draws that lie beside it: their folder, and the seal of each."""
+
+    folder: Path
+    seals: Sequence[int]
+
+    @classmethod
+    def made(cls, run: Path, files: Mapping[DrawKey, Any]) -> dict[str, Any] | None:
+        """As plain data, for a file in the folder `run`; None where the draws do not lie in one folder inside."""
+        if not all(isinstance(file, DrawFile) for file in files.values()):
+            return None
+        folders = {file.path.parent.resolve() for file in files.values()}
+        folder = folders.pop() if len(folders) == 1 else None
+        if folder is None or not folder.is_relative_to(run.resolve()) or folder == run.resolve():
+            return None
+        if any(file.path.name != DrawFolder(folder).file(key).name for key, file in files.items()):
+            return None
+        name = folder.relative_to(run.resolve()).as_posix()
+        return {"folder": name, "seals": [file.fingerprint() for file in files.values()]}
+
+    @classmethod
+    def read(cls, path: Path, data: Any) -> "DrawReference":
+        """Of the plain data in `path`: a ValueError where the name may lead out of the folder of that file."""
+        kinds = {"folder": str, "seals": list}
+        if not isinstance(data, dict) or not all(isinstance(data.get(k), t) for k, t in kinds.items()):
+            raise ValueError(f"{path} has a damaged header: it does not say where its draws are")
+        parts = data["folder"].split("/")
+        if not all(re.fullmatch(r"[A-Za-z0-9_-]+", part) for part in parts):
+            raise ValueError(f"{path} names draws in {data['folder']!r}: only folders beside it are opened")
+        folder = path.parent
+        for part in parts:
+            folder = folder / part
+            if folder.is_symlink():
+                raise ValueError(f"{folder} is a link: the draws of {path} must lie in a folder beside it")
+        return cls(folder, data["seals"])
+
+    def files(self, keys: Sequence[DrawKey]) -> dict[DrawKey, DrawFile]:
+        """The file of every draw; one that is not there is named."""
+        if len(keys) != len(self.seals):
+            raise ValueError(f"the model names {len(self.seals)} draws in {self.folder}, but has {len(keys)}")
+        there = set(os.listdir(self.folder)) if self.folder.is_dir() else set()
+        found = [DrawFolder(self.folder).file(key) for key in keys]
+        missing = [path.name for path in found if path.name not in there]
+        if missing:
+            raise FileNotFoundError(
+                f"{self.folder} lacks {len(missing)} of {len(keys)} draws of the model, the first is {missing[0]}. "
+                f"The file of a run needs the draws beside it: load it in the folder of its run, where bf.save makes "
+                f"one file of it that holds all"
+            )
+        return {key: DrawFile(path, seal) for key, path, seal in zip(keys, found, self.seals, strict=True)}
+
+
+def _fingerprint(header: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(header, sort_keys=True).encode())
 
 
 def _writes() -> bool:

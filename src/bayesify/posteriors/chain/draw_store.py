@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Generator, Tensor
 
@@ -68,5 +68,5 @@ class DrawStore(ABC):
         """The state, by keys of its own; `whole`: with what lies in a folder too."""
 
     @abstractmethod
-    def take(self, tensors: Mapping[str, Tensor]) -> None:
+    def take(self, tensors: Mapping[str, Any]) -> None:
         """The inverse of `tensors`."""

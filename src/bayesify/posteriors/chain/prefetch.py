@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bayesify import torch_internals as internals
+from bayesify.atomic import own_memory
 from bayesify.posteriors.chain.draw_store import Weights
 
 ALIGN = 512  # bytes: where CUDA's allocator starts a tensor
@@ -32,16 +33,21 @@ class Upload:
             self.size += -(-w.numel() * w.element_size() // ALIGN) * ALIGN
         self.stages = cycle([Stage(self), Stage(self)]) if self.device.type == "cuda" else None
 
-    def start(self, draws: list[Weights]) -> Arrival:
-        """Sets off."""
+    def start(self, most: int, draws: Iterable[Weights]) -> tuple[int, Arrival]:
+        """Sets off with `draws`, at most so many, one after the other; returns their number, too."""
+        n = 0
         if self.stages is None:
-            stacked = {name: torch.stack([draw[name] for draw in draws]) for name in self.like if draws}
-            return lambda: {name: w.to(self.like[name]) for name, w in stacked.items()}
+            stacked = {name: own_memory((most, *w.shape), w.dtype) for name, w in self.like.items()}
+            for n, draw in enumerate(draws, 1):
+                for name, rows in stacked.items():
+                    rows[n - 1].copy_(draw[name])
+            return n, lambda: {name: rows[:n].to(self.device) for name, rows in stacked.items()}
         stream = _stream(self.device)
         with torch.cuda.stream(stream):
-            rows = self.rows(len(draws), self.device)
-            for i, draw in enumerate(draws):
-                next(self.stages).send(draw, rows[i : i + 1])
+            rows = self.rows(most, self.device)
+            for n, draw in enumerate(draws, 1):
+                next(self.stages).send(draw, rows[n - 1 : n])
+            rows = rows[:n]
             arrived = stream.record_event()
 
         def arrive() -> Weights:
@@ -50,7 +56,7 @@ class Upload:
             rows.record_stream(user)
             return {name: view.contiguous() for name, view in self.views(rows).items()}
 
-        return arrive
+        return n, arrive
 
     def rows(self, n: int, device: torch.device, pinned: bool = False) -> Tensor:
         """Room for n draws: (n, size) bytes."""

@@ -2,24 +2,32 @@
 
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
+from bayesify.atomic import Rows
 from bayesify.posteriors.base import Chunks
-from bayesify.posteriors.chain.draw_files import DrawFolder, read_draw
+from bayesify.posteriors.chain.draw_files import INDEX, DrawFile, DrawFolder, DrawReference, DrawRow
 from bayesify.posteriors.chain.draw_store import NONE_YET, DrawKey, DrawStore, Weights
 from bayesify.posteriors.chain.prefetch import Arrival, Upload, prefetched
 
-MEMORY = 2**28  # bytes of draws that stay in memory beside their files: small networks need not read them
+MEMORY = (
+    2**25
+)  # bytes of draws that stay in memory beside their files: small networks need not read them again
+_listing: ContextVar[bool] = ContextVar("listing", default=False)
 
 
 class StoredDraws(DrawStore):
     """Draws by their key, in the order they were taken.
 
-    Without a folder all are in memory. With one each has a file, and memory holds no more than `MEMORY` bytes
-    of them. A file that turns out damaged is named in a warning and left out.
+    Those that were taken without a folder are in memory. All others stay on disk, in files of their own or in that of
+    a model, and memory holds no more than `MEMORY` bytes of them. A file of this run that turns out damaged is named
+    in a warning and left out; one that the file of a model names is an error.
     """
 
     def __init__(self, like: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> None:
@@ -27,7 +35,7 @@ class StoredDraws(DrawStore):
         self.dtype = dtype
         self.folder: DrawFolder | None = None
         self.keys: list[DrawKey] = []
-        self.files: dict[DrawKey, Path] = {}
+        self.sources: dict[DrawKey, DrawFile | DrawRow] = {}
         self.memory: dict[DrawKey, Weights] = {}
 
     def __len__(self) -> int:
@@ -42,11 +50,11 @@ class StoredDraws(DrawStore):
         if self.folder is not None:
             if not self.folder.write(key, draw):
                 return
-            self.files[key] = self.folder.file(key)
+            self.sources[key] = DrawFile(self.folder.file(key))
+            self.memory.pop(key, None)
         if key not in self.keys:
             self.keys.append(key)
-        held = sum(map(_size, self.memory.values()))
-        if self.folder is None or held + _size(draw) <= MEMORY:
+        if self.folder is None or self._has_room(draw):
             self.memory[key] = draw
         self._write_index()
 
@@ -55,7 +63,7 @@ class StoredDraws(DrawStore):
         while self.keys:
             device = None if generator is None else generator.device
             chosen = torch.randint(len(self), (n,), generator=generator, device=device).tolist()
-            draws = self._read([self.keys[i] for i in chosen])
+            draws = list(self._read([self.keys[i] for i in chosen]))
             if len(draws) == n:
                 return {name: torch.stack([draw[name] for draw in draws]) for name in self.like}
         raise RuntimeError(NONE_YET)
@@ -66,8 +74,7 @@ class StoredDraws(DrawStore):
         upload = Upload(like)
 
         def load(chosen: list[DrawKey]) -> tuple[int, Arrival]:
-            draws = self._read(chosen)
-            return len(draws), upload.start(draws)
+            return upload.start(len(chosen), self._read(chosen))
 
         chunks = [keys[start : start + chunk] for start in range(0, len(keys), chunk)]
         at_hand = upload.device.type == "cpu" and all(key in self.memory for key in keys)
@@ -95,12 +102,17 @@ class StoredDraws(DrawStore):
     def move_to(self, folder: Path) -> None:
         if self.folder is not None and self.folder.path == folder:
             return
-        draws = {key: self._one(key) for key in list(self.keys)}
         self.folder = DrawFolder(folder)
-        for key, draw in draws.items():
+        for key in list(self.keys):
+            file, source = self.folder.file(key), self.sources.get(key)
+            if isinstance(source, DrawFile) and source.path.resolve() == file.resolve():
+                continue
+            draw = self._one(key)
             if draw is not None and self.folder.write(key, draw):
-                self.files[key] = self.folder.file(key)
-        if draws:
+                self.sources[key] = DrawFile(file)
+                if not self._has_room(draw):
+                    self.memory.pop(key, None)
+        if self.keys and not (folder / INDEX).exists():  # else the run there will say where it is
             self._write_index()
 
     def adopt(self, folder: Path) -> int:
@@ -113,7 +125,7 @@ class StoredDraws(DrawStore):
             raise ValueError(
                 f"{folder} holds draws of another network: they differ in {', '.join(names[:5])}"
             )
-        here = {path.resolve() for path in self.files.values()}
+        here = {file.path.resolve() for file in self.sources.values() if isinstance(file, DrawFile)}
         if any(source.file(DrawKey(*key)).resolve() in here for key in index["draws"]):
             raise ValueError(f"the draws in {folder} are in this chain already: add every folder once")
         first = self.next_chain()
@@ -121,7 +133,7 @@ class StoredDraws(DrawStore):
         for chain, step in index["draws"]:
             key = DrawKey(first + chains.index(chain), step)
             self.keys.append(key)
-            self.files[key] = source.file(DrawKey(chain, step))
+            self.sources[key] = DrawFile(source.file(DrawKey(chain, step)))
         return len(index["draws"])
 
     def next_chain(self) -> int:
@@ -129,9 +141,8 @@ class StoredDraws(DrawStore):
         return max((key.chain for key in self.keys), default=-1) + 1
 
     def tensors(self, whole: bool) -> dict[str, Tensor]:
-        keys = torch.tensor(self.keys, dtype=torch.int64).reshape(-1, 2)
-        if self.folder is not None and not whole:
-            return {"places": keys}
+        if not whole and (self.folder is not None or _listing.get()):
+            return {"places": torch.tensor(self.keys, dtype=torch.int64).reshape(-1, 2)}
         stacked: Weights = {}
         count = 0
         for _, draw in self.each():  # one at a time: memory holds the result and a single draw
@@ -147,19 +158,34 @@ class StoredDraws(DrawStore):
         keys = torch.tensor(self.keys, dtype=torch.int64).reshape(-1, 2)  # damaged ones are gone
         return {"places": keys, **{f"draws.{name}": stacked[name][:count] for name in self.like}}
 
-    def take(self, tensors: Mapping[str, Tensor]) -> None:
-        """With draws: hold them in memory. Without: go back to when only these keys had been taken."""
+    def reference(self, run: Path) -> dict[str, Any] | None:
+        """What a file in the folder `run` says of the draws, where all of them lie in there; else None."""
+        files = {key: self.sources.get(key) for key in self.keys}
+        return DrawReference.made(run, files) if self.keys else None
+
+    def take(self, tensors: Mapping[str, Any]) -> None:
+        """With draws, or where they are: these instead of others. Without: go back to when only these keys had been
+        taken."""
         keys = [DrawKey(*key) for key in tensors["places"].tolist()]
-        draws = {k.removeprefix("draws."): w.cpu() for k, w in tensors.items() if k.startswith("draws.")}
-        if draws:
-            self.folder, self.files, self.keys = None, {}, keys
-            self.memory = {p: {name: w[i].clone() for name, w in draws.items()} for i, p in enumerate(keys)}
-            return
+        draws = {k.removeprefix("draws."): w for k, w in tensors.items() if k.startswith("draws.")}
+        if "draws" in tensors or draws:
+            self.folder, self.keys, self.memory, self.sources = None, keys, {}, {}
+        if "draws" in tensors:
+            self.sources = dict(tensors["draws"].files(keys))
+        elif any(isinstance(w, Rows) for w in draws.values()):
+            self.sources = {key: DrawRow(draws, i) for i, key in enumerate(keys)}
+        elif draws:
+            own = {name: w.to("cpu", copy=True) for name, w in draws.items()}
+            self.memory = {key: {name: w[i] for name, w in own.items()} for i, key in enumerate(keys)}
+        else:
+            self._go_back(keys)
+
+    def _go_back(self, keys: list[DrawKey]) -> None:
         self.memory = {key: draw for key, draw in self.memory.items() if key in keys}
         if self.folder is not None:
-            files = {key: self.folder.file(key) for key in keys if key not in self.files}
-            self.files |= {key: path for key, path in files.items() if path.is_file()}
-        self.keys = [key for key in keys if key in self.memory or key in self.files]
+            files = {key: self.folder.file(key) for key in keys if key not in self.sources}
+            self.sources |= {key: DrawFile(path) for key, path in files.items() if path.is_file()}
+        self.keys = [key for key in keys if key in self.memory or key in self.sources]
         for key in keys:
             if key not in self.keys:
                 warnings.warn(f"the file of draw {key.step} is missing: this draw is left out")
@@ -167,14 +193,27 @@ class StoredDraws(DrawStore):
     def _one(self, key: DrawKey) -> Weights | None:
         if key in self.memory:
             return self.memory[key]
-        draw = read_draw(self.files[key], {name: shape for name, (shape, _) in self.like.items()})
-        if draw is None and key in self.keys:
-            self.keys.remove(key)
+        source = self.sources[key]
+        try:
+            draw = source.read({name: shape for name, (shape, _) in self.like.items()})
+        except (OSError, ValueError) as error:
+            if isinstance(source, DrawRow) or source.seal is not None:
+                raise
+            warnings.warn(f"{error}: this draw is left out", stacklevel=3)
+            if key in self.keys:
+                self.keys.remove(key)
+            return None
+        if self._has_room(draw):
+            self.memory[key] = {name: w.clone() for name, w in draw.items()}
         return draw
 
-    def _read(self, keys: list[DrawKey]) -> list[Weights]:
+    def _has_room(self, draw: Weights) -> bool:
+        """May one more draw stay in memory beside its file?"""
+        return len(self.memory) < MEMORY // max(_size(draw), 1)
+
+    def _read(self, keys: list[DrawKey]) -> Iterator[Weights]:
         """These draws, without those that turn out damaged."""
-        return [draw for key in keys if (draw := self._one(key)) is not None]
+        return (draw for key in keys if (draw := self._one(key)) is not None)
 
     def each(self) -> Iterator[tuple[DrawKey, Weights]]:
         """Every draw that is not damaged, with its key."""
@@ -185,8 +224,19 @@ class StoredDraws(DrawStore):
 
     def _write_index(self) -> None:
         if self.folder is not None:
-            mine = [key for key in self.keys if self.files.get(key) == self.folder.file(key)]
+            files = {k: f.path for k, f in self.sources.items() if isinstance(f, DrawFile)}
+            mine = [key for key in self.keys if files.get(key) == self.folder.file(key)]
             self.folder.write_index(mine, {name: tuple(shape) for name, (shape, _) in self.like.items()})
+
+
+@contextmanager
+def listing() -> Iterator[None]:
+    """Inside, a state dict lists the draws by their keys and holds none, wherever they are."""
+    token = _listing.set(True)
+    try:
+        yield
+    finally:
+        _listing.reset(token)
 
 
 def spread(keys: list[DrawKey], count: int) -> list[DrawKey]:
