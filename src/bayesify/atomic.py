@@ -10,6 +10,7 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,13 @@ SEAL = f', "{SEALED_BY}": '  # the end of a header: a checksum of what stands be
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, sync it, and rename it into place."""
+    """Let `write` fill a temporary file beside `path`, sync it, and rename it into place.
+
+    It is locked meanwhile, and what killed writers of the same file have left is removed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    os.close(handle)
-    partial = Path(name)
+    clear_partial_files(path.parent, path.name)
+    handle, partial = _partial_file(path)
     try:
         write(partial)
         with partial.open("rb+") as file:
@@ -38,7 +41,45 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+        os.close(handle)
     _sync_folder(path.parent)
+
+
+def _partial_file(path: Path) -> tuple[int, Path]:
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+        if lock(handle) and os.path.exists(name):
+            return handle, Path(name)
+        os.close(handle)  # somebody took it for a left-over before it was locked
+
+
+def clear_partial_files(folder: Path, name: str = "") -> None:
+    """Remove what killed writers of the file `name`, or of any, have left in a folder; living ones hold a lock."""
+    found = os.listdir(folder) if folder.is_dir() else []
+    for each in (n for n in found if n.startswith(f".{name}") and n.endswith(".partial")):
+        with suppress(OSError):  # it is gone, or another's
+            handle = os.open(folder / each, os.O_RDWR | getattr(os, "O_NONBLOCK", 0))
+            try:
+                if lock(handle):
+                    (folder / each).unlink()
+            finally:
+                os.close(handle)
+
+
+def lock(handle: int) -> bool:
+    """Lock an open file until it is closed, or its process ends; False where another has. Systems and disks without
+    such locks say True."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _sync_folder(folder: Path) -> None:

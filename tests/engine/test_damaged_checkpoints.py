@@ -204,8 +204,9 @@ def test_the_draws_of_a_chain_are_not_lost(tmp_path: Path) -> None:
 
 
 def test_partial_files_of_a_killed_run_are_cleared(run: Path) -> None:
-    (run / "draws").mkdir()
-    left = [run / ".a.partial", run / "checkpoints/.b.partial", run / "draws/.draw-0.x.partial"]
+    (run / "draws/member-1").mkdir(parents=True)
+    names = (".a", "checkpoints/.b", "draws/.draw-0.x", "draws/member-1/.c")
+    left = [run / f"{name}.partial" for name in names]
     for path in left:
         path.touch()
     quick(folder=run, epochs=2, model=model("mc_vi"))

@@ -5,6 +5,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from bayesify.atomic import clear_partial_files, lock
 from bayesify.engine.checkpoint import find_checkpoints
 from bayesify.engine.history import History
 
@@ -57,10 +58,12 @@ class RunFolder:
                 self._lock = os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR)
             except OSError as error:
                 raise OSError(f"cannot write to folder={str(self.path)!r}: {error.strerror}") from None
-            _lock(self._lock, self.path)
-            for place in (self.path, self.checkpoints, self.path / "draws"):
-                for left_over in place.glob(".*.partial"):
-                    left_over.unlink(missing_ok=True)  # of a run that was killed while writing
+            if not lock(self._lock):
+                os.close(self._lock)
+                raise RuntimeError(f"another run is using {self.path}: wait for it, or choose another folder")
+            draws = self.path / "draws"
+            for place in (self.path, self.checkpoints, draws, *draws.glob("member-*")):
+                clear_partial_files(place)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -115,15 +118,3 @@ class RunFolder:
         except ImportError:
             raise ImportError("tensorboard=True needs tensorboard: pip install tensorboard") from None
         return SummaryWriter(self.path / "tensorboard")
-
-
-def _lock(handle: int, path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # a system without it: two runs in one folder are not noticed there
-        return
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise RuntimeError(f"another run is using {path}: wait for it, or choose another folder") from None

@@ -1,6 +1,5 @@
 """A network with random weights: what `bayesify` returns."""
 
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,7 @@ from bayesify.execution import compiling
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
 from bayesify.model.gains import fit_gains
+from bayesify.model.lock import Lock
 from bayesify.model.summary import Row, Summary
 from bayesify.moments import Moments, StandIn, of_moments
 from bayesify.moments.sweep import finished
@@ -265,21 +265,8 @@ class BayesianModule(nn.Module):
 
     def _locked(self) -> Any:
         """Swapping weights is not thread-safe; compiled code cannot hold a lock and does not swap."""
-        return nullcontext() if compiling() else self.lock.held
+        return nullcontext() if compiling() else self.lock.free()
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # a deepcopy is a model of its own
         super().__setstate__(state)
         MODELS.add(self)
-
-
-class Lock:
-    """A reentrant lock that a copied model gets anew."""
-
-    def __init__(self) -> None:
-        self.held = threading.RLock()
-
-    def __deepcopy__(self, memo: Any) -> "Lock":
-        return Lock()
-
-    def __reduce__(self) -> Any:
-        return Lock, ()

@@ -6,6 +6,7 @@ is that of the rules of the forward's operations, or the gradients of everything
 """
 
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from bayesify.moments.standin import StandIn, holds
 
 _call: Any = internals.ScriptFunction and internals.ScriptFunction.__call__
 _lock, _users = threading.Lock(), 0  # calls of networks, in any thread, that need it
+if hasattr(os, "register_at_fork"):  # a child must not find it taken by a thread that it does not have
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def _call_or_inline(function: Any, *args: Any, **kwargs: Any) -> Any:
