@@ -242,6 +242,36 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(
     assert not (tmp_path / "killed/.begun").exists()
 
 
+@pytest.mark.filterwarnings("ignore::bayesify.SamplingWarning")
+@pytest.mark.parametrize("instant", ["save_in_run", "evaluate"])
+def test_a_run_killed_at_its_end_finds_the_same_in_its_draws(
+    instant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the last checkpoint, or after the one at its last batch: no batch is left to check the draws with."""
+
+    def run(folder: Path) -> None:
+        torch.manual_seed(0)
+        made = bf.bayesify(torch.nn.Linear(6, 2), bf.ThermostatMCMC(), num_data=200)
+        options: dict[str, Any] = {"progress": False, "seed": 0, "folder": folder, "checkpoint_every": 13}
+        bf.fit(made, loader("torch"), Loader(data().test, 40), epochs=1, **options)
+        assert made.posterior.findings
+
+    class Kill(BaseException): ...
+
+    def killed(model: Any, path: Any, *_: Any, **__: Any) -> None:
+        if instant == "evaluate" or path.name == "model.safetensors":
+            raise Kill
+
+    run(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(f"bayesify.engine.loop.{instant}", killed)
+        with pytest.raises(Kill):
+            run(tmp_path / "killed")
+    run(tmp_path / "killed")
+    model_files = [tmp_path / name / "model.safetensors" for name in ("killed", "whole")]
+    assert model_files[0].read_bytes() == model_files[1].read_bytes()
+
+
 def test_processes_that_read_different_checkpoints(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where one of them could not read the newest: they would train on from two places."""
     monkeypatch.setattr("bayesify.engine.state.RunState._of_all_ranks", lambda _, mine: [mine, 13])

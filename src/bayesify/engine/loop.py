@@ -65,6 +65,7 @@ class Loop:
         self.optimizer = made if self.direct else self.fabric.setup_optimizers(made)
         self.finite = FiniteCheck(model, made, self.fabric)
         self.inputs: Any = None  # of the last batch
+        self.trouble: Exception | None = None  # with its draws, raised when the files are written
         self.per_step = examples_per_step(self.train, steps) if isinstance(made, Sampler) else None
 
     def _place(self, steps: int | None) -> str:
@@ -106,6 +107,7 @@ class Loop:
             self.folder.write_history(state.history)
             if writer is not None:
                 [writer.add_scalar(k, v, state.step) for k, v in row.items() if isinstance(v, int | float)]
+            self._check_draws()  # before the checkpoint: a run that is killed after it has nothing to check them with
             self._checkpoint()
             self._leave_if_asked(signals)
         if writer is not None:
@@ -114,30 +116,31 @@ class Loop:
         return state.history
 
     def _finish(self) -> None:
-        """Leave the model as it shall be used, and write it."""
+        """Leave the model as it shall be used, and write it. Files know what was found, also where that is raised."""
         state = self.state
-        try:
-            self._check_draws()
-        finally:  # the files know what was found, also where that is raised
-            found = isinstance(self.model.posterior.caution(), SamplingWarning)
-            if found and self.inputs is not None and self.fabric.world_size == 1:
-                self._checkpoint()
-            if state.ema is not None:
-                state.ema.finish()
-            if state.warmup is not None:  # a warm-up longer than the run must not weaken the next one
-                self.model.kl_weight.fill_(state.warmup.end)
-            if self.folder.path is not None:
-                save_in_run(self.model, self.folder.path / "model.safetensors")
-        self.fabric.barrier()
-
-    def _check_draws(self) -> None:
-        """At the end: has a chain settled, do several agree? What checks found in the run is a note of its history."""
-        state = self.state
-        if self.inputs is not None and state.schedule is None and self.fabric.is_global_zero:
-            check_draws(self.model, state.optimizer, self.inputs, state.history, int(state.clipped))
         caution = self.model.posterior.caution()
         if isinstance(caution, SamplingWarning):
             state.history.notes.append(str(caution))
+        if state.ema is not None:
+            state.ema.finish()
+        if state.warmup is not None:  # a warm-up longer than the run must not weaken the next one
+            self.model.kl_weight.fill_(state.warmup.end)
+        if self.folder.path is not None:
+            save_in_run(self.model, self.folder.path / "model.safetensors")
+        self.fabric.barrier()
+        if self.trouble is not None:
+            raise self.trouble
+
+    def _check_draws(self) -> None:
+        """After the last epoch: has a chain settled, do several agree?"""
+        state = self.state
+        if state.epoch < self.o.epochs and not self._patience_is_over():
+            return
+        if self.inputs is not None and state.schedule is None and self.fabric.is_global_zero:
+            try:
+                check_draws(self.model, state.optimizer, self.inputs, state.history, int(state.clipped))
+            except Exception as error:
+                self.trouble = error
 
     def _epoch(self, signals: Signals) -> None:
         """Train to the end of the epoch from wherever it stands."""
@@ -145,7 +148,11 @@ class Loop:
         self.model.calibration = None  # it was fitted to other weights
         self.model.train()
         end = None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
-        iterator = state.remaining_batches(self.train, end)
+        before, iterator = state.remaining_batches(self.train, end)
+        if (
+            before is not None
+        ):  # a run that was killed after its last batch has no other for the check of its draws
+            self.inputs = inputs_of(to_device(before, self.fabric.device))
         self.started, self.seen_before = time.perf_counter(), state.seen
         group: list[Any] = []
         for batch in iterator:

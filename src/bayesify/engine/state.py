@@ -77,8 +77,9 @@ class RunState:
         self.epoch_random = random_state()
         self.epoch_generator: Tensor | None = None
 
-    def remaining_batches(self, loader: Iterable[Any], end: int | None) -> Iterator[Any]:
-        """The batches of this epoch that are left, in the order they have in a run that was never stopped."""
+    def remaining_batches(self, loader: Iterable[Any], end: int | None) -> tuple[Any, Iterator[Any]]:
+        """The batches of this epoch that are left, in the order they have in a run that was never stopped; and the one
+        before them, where the run goes on inside of the epoch."""
         resumed = self.batch > 0
         now = random_state() if resumed else None
         generator = getattr(loader, "generator", None)  # a DataLoader's own
@@ -89,10 +90,11 @@ class RunState:
         else:
             self.epoch_random = random_state()
             self.epoch_generator = None if generator is None else generator.get_state()
-        iterator = batches(loader, self.epoch, self.batch, end)
+        iterator = batches(loader, self.epoch, self.batch - resumed, end)
+        before = next(iterator, None) if resumed else None
         if now is not None:
             restore_random_state(*now)
-        return iterator
+        return before, iterator
 
     def add(self, loss: Loss, num_examples: int) -> Tensor:
         """Count a batch in the sums of the epoch; returns its total."""
