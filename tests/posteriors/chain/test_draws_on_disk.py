@@ -19,6 +19,7 @@ from bayesify import atomic
 from bayesify.data import Loader, Split
 from bayesify.files.storage import save_in_run
 from bayesify.posteriors.chain import stored_draws
+from bayesify.rows import rows_of
 
 X = DATA[0]
 pytestmark = pytest.mark.filterwarnings("ignore::bayesify.SamplingWarning")
@@ -131,7 +132,7 @@ def test_draws_in_a_single_file_are_checked_when_it_is_loaded(tmp_path: Path) ->
     sample(model, 8)
     path = tmp_path / "m.safetensors"
     bf.save(model, path)
-    rows = atomic.rows_of(path, ["posterior.draws.0.weight"])["posterior.draws.0.weight"]
+    rows = rows_of(path, ["posterior.draws.0.weight"])["posterior.draws.0.weight"]
     content = bytearray(path.read_bytes())
     content[rows.start + 2 * rows.row_size + 5] ^= 1
     path.write_bytes(content)

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch import distributed as dist
 
-from bayesify.atomic import Rows, read_header, read_tensors, write_tensors, write_text
+from bayesify.atomic import read_header, read_tensors, write_tensors, write_text
 from bayesify.posteriors.chain.draw_store import DrawKey
+from bayesify.rows import Rows
 
 FORMAT = 1
 INDEX = "index.json"

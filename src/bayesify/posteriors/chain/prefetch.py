@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.atomic import own_memory
 from bayesify.posteriors.chain.draw_store import Weights
+from bayesify.rows import own_memory
 
 ALIGN = 512  # bytes: where CUDA's allocator starts a tensor
 Item = TypeVar("Item")

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bayesify.atomic import Rows
 from bayesify.posteriors.base import Chunks
 from bayesify.posteriors.chain.draw_files import INDEX, DrawFile, DrawFolder, DrawReference, DrawRow
 from bayesify.posteriors.chain.draw_store import NONE_YET, DrawKey, DrawStore, Weights
 from bayesify.posteriors.chain.prefetch import Arrival, Upload, prefetched
+from bayesify.rows import Rows
 
 MEMORY = (
     2**25
