@@ -17,10 +17,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bayesify.checks import misfit
+
 HEADER = "bayesify"  # the key of our header among the safetensors metadata
 SEALED_BY = "header_checksum"
 LONGEST = 2**25  # bytes of a text: what JSON can make of them fits into memory
 SEAL = f', "{SEALED_BY}": '  # the end of a header: a checksum of what stands before it; older files have none
+
+FACTS = {"aliases": Mapping[str, str], "checksums": Mapping[str, int]}  # of the tensors, in every header
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -96,7 +100,9 @@ def read_json(path: Path) -> Any:
     if not isinstance(content, dict) or SEALED_BY not in content:
         return content
     if content != sealed_json(content):
-        warnings.warn(f"{path} was changed since bayesify wrote it: it may not say what the run did", stacklevel=2)
+        warnings.warn(
+            f"{path} was changed since bayesify wrote it: it may not say what the run did", stacklevel=2
+        )
     return {key: value for key, value in content.items() if key != SEALED_BY}
 
 
@@ -178,10 +184,18 @@ def read_header(path: Path) -> dict[str, Any]:
         header = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} has a damaged header ({error})") from None
-    tables = ("aliases", "checksums")
-    if not isinstance(header, dict) or not all(isinstance(header.get(key), dict) for key in tables):
-        raise ValueError(f"{path} has a damaged header (it lacks {' or '.join(tables)})")
+    wrong = misfit(header, FACTS, "all of it")
+    if wrong is not None:
+        raise ValueError(f"{path} has a damaged header ({wrong} is missing, or is not what bayesify writes)")
     return {key: value for key, value in header.items() if key != SEALED_BY}
+
+
+def stored_shapes(path: Path, header: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor in a file; nothing is read."""
+    with safe_open(path, framework="pt") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    known = {alias: shapes[name] for alias, name in header["aliases"].items() if name in shapes}
+    return {**shapes, **known}
 
 
 def read_tensors(path: Path, header: Mapping[str, Any], device: Any = "cpu") -> dict[str, Tensor]:

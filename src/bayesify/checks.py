@@ -72,6 +72,7 @@ Rate = Annotated[float, Range(least=0, below=1)]
 Fraction = Annotated[float, Range(least=0, most=1)]
 Count = Annotated[int, Range(least=1)]
 NotNegativeCount = Annotated[int, Range(least=0)]
+Depth = Annotated[int, Range(least=1, most=1000)]  # of a network
 
 
 # -- types in words ---------------------------------------------------------------------------------------
@@ -149,6 +150,39 @@ def accepted(kind: Any, bounds: str = "") -> str:
 def _plural(kind: Any) -> str:
     base, *bounds = get_args(kind) if get_origin(kind) is Annotated else (kind,)
     return " ".join([f"{accepted(base).removeprefix('a ')}s", *map(str, bounds)])
+
+
+# -- plain data from files --------------------------------------------------------------------------------
+def misfit(value: Any, kind: Any, name: str = "") -> str | None:
+    """The place in plain data that is missing or not of its kind; None where there is none.
+
+    kind: a type as `fits` takes it, or a dict of such by key; "key?" may be missing, "*" stands for every key
+
+    >>> misfit({"name": "x", "sizes": [3, -1]}, {"name": str, "sizes": list[Count], "note?": str})
+    'sizes'
+    """
+    if not isinstance(kind, dict):
+        return None if fits(value, kind) else name
+    if not isinstance(value, Mapping):
+        return name
+    for key, each in kind.items():
+        known = key.removesuffix("?")
+        if key not in ("*", known) and known not in value:
+            continue
+        for inside in value if key == "*" else (known,):
+            full = f"{name}.{inside}" if name else str(inside)
+            wrong = misfit(value[inside], each, full) if inside in value else full
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def check_content(value: Any, kind: Any, file: object) -> None:
+    """Raise where what a file holds is not what it must be, see `misfit`."""
+    wrong = misfit(value, kind, "")
+    if wrong is not None:
+        what = wrong[:100] or "its content"
+        raise ValueError(f"{file} is damaged: {what} is missing, or is not what bayesify writes")
 
 
 # -- values held to their types ---------------------------------------------------------------------------

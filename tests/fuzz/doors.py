@@ -5,7 +5,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -58,7 +58,9 @@ def chain() -> bf.BayesianModule:
     return bf.bayesify(net(), bf.ThermostatMCMC(burn_in=0, every=5, num_kept=3), num_data=200)
 
 
-def quick(model: bf.BayesianModule, folder: Path | None = None, epochs: int = 1, **options: Any) -> bf.History:
+def quick(
+    model: bf.BayesianModule, folder: Path | None = None, epochs: int = 1, **options: Any
+) -> bf.History:
     options = {"progress": False, "seed": 0, "lr": 1e-3, "folder": folder, **options}
     return bf.fit(model, loader("own"), epochs=epochs, **options)
 
@@ -103,7 +105,10 @@ def read_draws(folder: Path, rng: mutators.Rng) -> Any:
 
 
 def _checkpoints(folder: Path) -> None:
-    quick(bf.bayesify(net(), bf.MonteCarloVI(), num_data=200), folder, 2, schedule="cosine", ema=0.9)
+    """Of a run of three epochs that ended after the second."""
+    model = bf.bayesify(net(), bf.MonteCarloVI(), num_data=200)
+    quick(model, folder, 3, schedule="cosine", ema=0.9, keep_last=3)
+    max((folder / "checkpoints").iterdir()).unlink()
 
 
 def resume(folder: Path, rng: mutators.Rng) -> Any:
@@ -176,8 +181,8 @@ def read_config(folder: Path, rng: mutators.Rng) -> Any:
 
 
 def _toml(folder: Path) -> None:
-    text = '[train]\nepochs = 2\n[method]\nname = "mc_vi"\n[net]\nname = "mlp"\nhidden = [8]\n[data]\nname = "digits"\n'
-    (folder / "config.toml").write_text(text)
+    tables = ("[train]", "epochs = 2", "[method]", 'name = "mc_vi"', "[net]", 'name = "mlp"', "hidden = [8]")
+    (folder / "config.toml").write_text("\n".join((*tables, "[data]", 'name = "digits"')))
 
 
 def read_stored_evaluation(folder: Path, rng: mutators.Rng) -> Any:
@@ -199,7 +204,12 @@ def data_door(name: str, pattern: str, *sealed: Callable[[Path, mutators.Rng], s
         found = bf.data.load(name, folder)
         return [[split.inputs[:4], split.targets] for split in (found.train, found.test)]
 
-    return Door(data_files.WRITERS[name], read, {pattern: sealed}, checked=False)
+    make = partial(_idx, suffix="") if name == "mnist" else data_files.WRITERS[name]
+    return Door(make, read, {pattern: sealed}, checked=False)
+
+
+def _idx(folder: Path, suffix: str) -> None:
+    data_files.write_mnist(folder / "MNIST/raw", suffix)
 
 
 def _cifar_python(folder: Path) -> None:
@@ -238,7 +248,9 @@ DOORS: dict[str, Door] = {
     "model of an ensemble": Door(_ensemble, read_model, {"model.safetensors": MODEL}),
     "draws": Door(_chain, read_draws, {"draws/*.safetensors": MODEL, "draws/index.json": JSON}),
     "checkpoint": Door(_checkpoints, resume, {"checkpoints/*": MODEL}),
-    "checkpoint of a chain": Door(_sampling, resume_chain, {"checkpoints/*": MODEL, "draws/*.safetensors": ()}),
+    "checkpoint of a chain": Door(
+        _sampling, resume_chain, {"checkpoints/*": MODEL, "draws/*.safetensors": ()}
+    ),
     "config.json": Door(_run, read_run, {"config.json": JSON}, ways=WAYS),
     "run folder": Door(
         _run,
@@ -258,6 +270,7 @@ DOORS: dict[str, Door] = {
         _run, read_stored_evaluation, {"evaluation.json": JSON, "evaluation.npz": (mutators.sealed_npz,)}
     ),
     "idx": data_door("mnist", "MNIST/raw/*"),
+    "idx, packed": data_door("fashion_mnist", "FashionMNIST/raw/*"),
     "cifar binary": data_door("cifar10", "cifar-10-batches-bin/*"),
     "cifar python": Door(_cifar_python, data_door("cifar100", "").read, {"*/*": ()}, checked=False),
     "svhn": data_door("svhn", "svhn/*"),

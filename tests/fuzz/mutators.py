@@ -141,9 +141,9 @@ def sealed_header(path: Path, rng: Rng) -> str:
 
 
 def _spoiled_array(array: np.ndarray, rng: Rng) -> np.ndarray:
-    shapes = [array[:0], array[None], array.reshape(-1), array[:1], np.concatenate([array, array])]
-    if array.ndim == 0:
-        shapes = [array[None], np.zeros(0, array.dtype)]
+    flat = array.reshape(-1)
+    shapes = [array[None], flat, flat[:0], np.concatenate([flat, flat])]
+    shapes += [array[:0], array[:1], np.concatenate([array, array])] if array.ndim else []
     kinds = [array.astype(kind) for kind in (np.int64, np.float64, np.bool_, np.uint8)]
     filled = [np.full_like(array, value) for value in (0, 1, 127)]
     if array.dtype.kind == "f":

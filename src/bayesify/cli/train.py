@@ -9,7 +9,15 @@ import typer
 
 from bayesify.cli.flags import Trust, completing, with_flags
 from bayesify.cli.options import TrainTable
-from bayesify.cli.settings import TABLES, Settings, Tables, from_assignments, from_file, merged
+from bayesify.cli.settings import (
+    TABLES,
+    Settings,
+    Tables,
+    check_machines,
+    from_assignments,
+    from_file,
+    merged,
+)
 from bayesify.cli.show import registry
 from bayesify.engine.options import FILES
 
@@ -103,6 +111,7 @@ def train(
 
     if config is not None:
         check_trust(file.get("net", {}), config, here.get("net", {}).get("name"), trust)
+        check_machines(file.get("train", {}), config, here["train"])
     tables = merged(file, here)
     if data_changed and not resume:
         raise ValueError("--data-changed is for --resume: a run that begins takes any data; leave it out")

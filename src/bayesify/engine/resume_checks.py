@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bayesify.files.differences import changes, differences, first_few
+from bayesify.files.differences import changes, differences, first_few, shapes_of
 from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
 
@@ -23,8 +23,8 @@ def check_same_network(model: nn.Module, stored: Mapping[str, Tensor], folder: P
     # not the draws of a chain
     theirs = {name: t for name, t in stored.items() if name in mine or name not in state}
     found = differences(
-        mine,
-        theirs,
+        shapes_of(mine),
+        shapes_of(theirs),
         only_mine="it lacks ",
         only_stored="it has also ",
         shapes="{name} is {stored} there and {mine} here",

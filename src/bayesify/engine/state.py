@@ -1,7 +1,9 @@
 """Where a run stands: everything that changes while it goes on, and that a checkpoint holds."""
 
+import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +124,7 @@ class RunState:
 
     def is_best(self, value: float) -> bool:
         """Is this epoch's validation the best so far? Counts the epochs in a row that are not."""
-        if self.best is None or value < self.best:
+        if not math.isnan(value) and (self.best is None or value < self.best):
             self.best, self.bad_epochs = value, 0
             return True
         self.bad_epochs += 1
@@ -197,13 +199,14 @@ class RunState:
         """Be where the checkpoint is."""
         rank = self.fabric.global_rank
         self._load(state)
-        for i, sum_ in enumerate(self.sums):
-            sum_.copy_(state["sums"][rank][i])
-        for name in PLACE:
-            setattr(self, name, state[name])
-        self.clipped = state.get("clipped", 0)
-        self.history.extend(state["history"])
-        jump = changed_length(self.schedule, state.get("num_steps"), self.num_steps)
+        with _damage("place"):
+            for i, sum_ in enumerate(self.sums):
+                sum_.copy_(state["sums"][rank][i])
+            for name in PLACE:
+                setattr(self, name, state[name])
+            self.clipped = state.get("clipped", 0)
+            self.history.extend(state["history"])
+            jump = changed_length(self.schedule, state.get("num_steps"), self.num_steps)
         if jump is not None:
             self.history.notes.append(jump)
         self.epoch_random = state["epoch_random"][rank]
@@ -213,12 +216,12 @@ class RunState:
             self.history.notes.append(f"{what} resumes at the start of its epoch")
             self.begin_epoch()
             random = self.epoch_random
+        elif isinstance(loader, Sized) and self.batch > len(loader):
+            raise IndexError(f"batch {self.batch} of an epoch that has {len(loader)}")
         self.history.notes.append(f"resumed at epoch {self.epoch + 1}, step {self.step}")
         for each in (self.epoch_random, random):  # both, so that neither turns out damaged later
-            try:
+            with _damage("random state"):
                 restore_random_state(*each)
-            except (ValueError, RuntimeError) as error:
-                raise TypeError(f"random state: {error}") from error
 
     def _check(self, state: dict[str, Any], folder: Path, options: FitOptions) -> bool:
         """Can this run go on from that checkpoint, and are its data others? Nothing is changed yet."""
@@ -239,7 +242,8 @@ class RunState:
     def _load(self, state: dict[str, Any]) -> None:
         # first what may refuse: the model of a chain goes back to its place, and forgets later draws
         asked = _settings(self.optimizer)
-        self.optimizer.load_state_dict(optimizer_state(state["optimizer"], self.optimizer))
+        with _damage("optimizer", RuntimeError):  # its ValueErrors are refusals
+            self.optimizer.load_state_dict(optimizer_state(state["optimizer"], self.optimizer))
         stored = _settings(self.optimizer)
         other = [name for name, value in asked.items() if stored.get(name, value) != value]
         if other:
@@ -247,12 +251,28 @@ class RunState:
             note = f"{here} asked for, but the stored run has {there} and goes on with that"
             self.history.notes.append(note)
         mine = self.model.state_dict()
-        placed = {name: load_like(mine[name], value) for name, value in state["model"].items()}
-        self.model.load_state_dict(placed)
+        with _damage("model"):
+            placed = {name: load_like(mine[name], value) for name, value in state["model"].items()}
+            self.model.load_state_dict(placed)
+            bad = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
+            if bad:
+                raise ValueError(f"{bad[0]} is not finite")
         for name in PARTS:
             part = getattr(self, name)
             if part is not None and state[name] is not None:
-                part.load_state_dict(state[name])
+                with _damage(name):
+                    part.load_state_dict(state[name])
+
+
+@contextmanager
+def _damage(part: str, *kinds: type[Exception]) -> Iterator[None]:
+    """What goes wrong in here is a checkpoint that cannot be, and no refusal."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, kinds or (ValueError, RuntimeError, OverflowError)):
+            raise
+        raise TypeError(f"{part}: {error}") from error
 
 
 def assumed(model: BayesianModule, options: FitOptions) -> str | SamplingWarning | None:

@@ -5,16 +5,19 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from torch import Tensor
 from torch import distributed as dist
 
-from bayesify.atomic import read_header, read_tensors, write_tensors, write_text
+from bayesify.atomic import read_header, read_json, read_tensors, sealed_json, write_tensors, write_text
+from bayesify.checks import NotNegativeCount, Range, check_content, fits
 from bayesify.posteriors.chain.draw_store import DrawKey
 
 FORMAT = 1
 INDEX = "index.json"
+#: what it says
+LISTED = {"format?": int, "draws": list[list[NotNegativeCount]], "shapes": {"*": list[NotNegativeCount]}}
 
 
 class DrawFolder:
@@ -29,7 +32,7 @@ class DrawFolder:
 
     def file(self, key: DrawKey) -> Path:
         """The file of a draw."""
-        return self.path / f"draw-{key.chain:03d}-{key.step:09d}.safetensors"
+        return self.path / _name(*key)
 
     def write(self, key: DrawKey, draw: Mapping[str, Tensor]) -> bool:
         """Is the draw in its file now?"""
@@ -42,8 +45,8 @@ class DrawFolder:
             return
         keys = list(keys)
         listed = {"format": FORMAT, "draws": [list(p) for p in keys]}
-        text = json.dumps({**listed, "shapes": {name: list(shape) for name, shape in shapes.items()}})
-        _tried(self.path / INDEX, lambda path: write_text(path, text))
+        table = sealed_json({**listed, "shapes": {name: list(shape) for name, shape in shapes.items()}})
+        _tried(self.path / INDEX, lambda path: write_text(path, json.dumps(table)))
         names = {self.file(key).name for key in keys}
         for file in self.path.glob("draw-*.safetensors"):
             if file.name not in names and re.fullmatch(r"draw-\d+-\d+\.safetensors", file.name):
@@ -56,22 +59,22 @@ class DrawFolder:
             run = (self.path / "draws" / INDEX).is_file()
             remedy = ", but its folder 'draws' has one: give that" if run else ""
             raise FileNotFoundError(f"{self.path} holds no draws: it has no {INDEX}{remedy}")
-        try:
-            index = json.loads(path.read_text(encoding="utf-8"))
-            newer = index.get("format", 0) > FORMAT
-            if not newer and not {"draws", "shapes"} <= set(index):
-                raise ValueError("it does not list draws and shapes")
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is damaged ({error})") from None
-        if newer:
+        index = read_json(path)
+        if isinstance(index, dict) and fits(index.get("format"), Annotated[int, Range(above=FORMAT)]):
             raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify to read it")
+        check_content(index, LISTED, path)
+        if not all(len(key) == 2 for key in index["draws"]):
+            raise ValueError(f"{path} is damaged: draws must be pairs of a chain and a step")
         return index
 
 
 def read_draw(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor] | None:
     """The draw in a file; None, with a warning that names it, where it is damaged, gone or not of these shapes."""
     try:
-        draw = read_tensors(path, read_header(path))
+        header = read_header(path)
+        if path.name != _name(header.get("chain"), header.get("step")):
+            raise ValueError(f"{path} is not the draw of that name")
+        draw = read_tensors(path, header)
         wrong = [name for name, shape in shapes.items() if name not in draw or draw[name].shape != shape]
         if wrong:
             raise ValueError(f"{path} is of another network: it differs in {', '.join(wrong[:5])}")
@@ -79,6 +82,10 @@ def read_draw(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Te
     except (OSError, ValueError) as error:
         warnings.warn(f"{error}: this draw is left out", stacklevel=3)
         return None
+
+
+def _name(chain: Any, step: Any) -> str:
+    return f"draw-{chain:03d}-{step:09d}.safetensors" if type(chain) is type(step) is int else ""
 
 
 def _writes() -> bool:

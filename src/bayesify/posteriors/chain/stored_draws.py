@@ -152,6 +152,9 @@ class StoredDraws(DrawStore):
         keys = [DrawKey(*key) for key in tensors["places"].tolist()]
         draws = {k.removeprefix("draws."): w.cpu() for k, w in tensors.items() if k.startswith("draws.")}
         if draws:
+            shapes = {name: (len(keys), *shape) for name, (shape, _) in self.like.items()}
+            if {name: w.shape for name, w in draws.items()} != shapes:
+                raise ValueError(f"the draws are not {len(keys)} of every weight")
             self.folder, self.files, self.keys = None, {}, keys
             self.memory = {p: {name: w[i].clone() for name, w in draws.items()} for i, p in enumerate(keys)}
             return
