@@ -184,9 +184,11 @@ def read_header(path: Path) -> dict[str, Any]:
         header = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} has a damaged header ({error})") from None
-    wrong = misfit(header, FACTS, "all of it")
+    wrong = misfit(header, FACTS)
     if wrong is not None:
-        raise ValueError(f"{path} has a damaged header ({wrong} is missing, or is not what bayesify writes)")
+        raise ValueError(
+            f"{path} has a damaged header ({wrong or 'all'} is missing, or is not what bayesify writes)"
+        )
     return {key: value for key, value in header.items() if key != SEALED_BY}
 
 

@@ -6,7 +6,8 @@ theirs, `checked` the arguments of a function, and the command line reads the sa
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache, wraps
 from numbers import Integral, Real
@@ -185,12 +186,25 @@ def check_content(value: Any, kind: Any, file: object) -> None:
         raise ValueError(f"{file} is damaged: {what} is missing, or is not what bayesify writes")
 
 
+@contextmanager
+def naming(file: object, *kinds: type[Exception]) -> Iterator[None]:
+    """Errors in here, ValueErrors or of other `kinds`, name the file that asked for what is wrong."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, (ValueError, *kinds)) or str(file) in str(error):
+            raise
+        raise ValueError(f"{file}: {error}") from error
+
+
 # -- values held to their types ---------------------------------------------------------------------------
 def check_value(argument: str, value: Any, kind: Any, example: Any = None) -> None:
     """Raise where `value` is not of the annotated type and in its range; `example` is one that is."""
     if not fits(value, kind):
         shown = isinstance(example, int | float | str) and not isinstance(example, bool)
         remedy = f", e.g. {argument.rpartition(' ')[2]}={example!r}" if shown else ""
+        if isinstance(value, Tensor) and holds_numbers(kind):
+            remedy = "; a tensor is none, its number is value.item()"
         raise ValueError(f"{argument}={value!r} must be {accepted(kind)}{remedy}")
 
 

@@ -187,7 +187,8 @@ def _toml(folder: Path) -> None:
 
 def read_stored_evaluation(folder: Path, rng: mutators.Rng) -> Any:
     found = read_evaluation(folder)
-    assert found is not None
+    if found is None:
+        raise FileNotFoundError(f"{folder} was not evaluated")
     return [found.facts, {name: [o.metrics, o.arrays] for name, o in found.outcomes.items()}]
 
 

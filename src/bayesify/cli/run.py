@@ -11,7 +11,7 @@ import torch
 
 import bayesify as bf
 from bayesify.atomic import read_json, read_text
-from bayesify.checks import NotNegative, NotNegativeCount, check_content
+from bayesify.checks import NotNegative, NotNegativeCount, check_content, naming
 from bayesify.cli.build import build_net, full_data, full_net, load_data, sketched, with_validation
 from bayesify.cli.record import CONFIG, SUMMARY, normalisation_of, read_config
 from bayesify.cli.trust import check_trust
@@ -64,14 +64,11 @@ class Run:
         if not path.exists():
             other = "it had no validation part" if weights == "best" else "finish it with train --resume"
             raise ValueError(f"{path} is not there: the run is not finished, or {other}")
-        table = full_net(self._net())
-        of = (table, self.task["num_outputs"], tuple(self.task["input_shape"]))
-        try:
+        with naming(self.folder / CONFIG, IndexError):
+            of = (full_net(self._net()), self.task["num_outputs"], tuple(self.task["input_shape"]))
             if (sketch := sketched(*of)) is not None:
                 check_network(path, sketch)
             net = build_net(*of)
-        except (ValueError, IndexError) as error:
-            raise ValueError(f"{self.folder / CONFIG}: {error}") from error
         return bf.load(path, net, map_location=device)
 
     def _net(self) -> dict[str, Any]:
@@ -92,8 +89,9 @@ class Run:
             stored["root"] = None  # moved since: perhaps the variable BAYESIFY_DATA knows
         table = {"name": name, "root": stored.get("root")} if name and name != stored["name"] else stored
         table |= {"root": table.get("root") if root is None else root, **options}
-        ds = load_data(full_data(table))
-        self._check(ds)
+        with naming(self.folder / CONFIG):
+            ds = load_data(full_data(table))
+            self._check(ds)
         return with_validation(ds, self.config["train"]["val_fraction"]) if len(ds.train) else ds
 
     def _check(self, ds: DataSet) -> None:

@@ -11,6 +11,7 @@ from torch import nn
 
 import bayesify as bf
 from bayesify.atomic import sealed_json, write_json
+from bayesify.checks import naming
 from bayesify.cli import build
 from bayesify.cli.errors import EXPECTED, RunFailed, describe
 from bayesify.cli.record import CONFIG, SUMMARY, config_of, data_facts, holds_a_run, read_config, versions
@@ -102,7 +103,9 @@ def _try(model: bf.BayesianModule, x: torch.Tensor, y: torch.Tensor) -> bf.Bayes
 
 def prepare_resumed(folder: Path, given: Tables, trust: bool, data_changed: bool) -> Prepared:
     """The run in `folder` again, with the data that it had, or with others on purpose."""
-    prepared, config = prepare(go_on(folder, given, trust, data_changed)), read_config(folder)
+    config = read_config(folder)
+    with naming(folder / CONFIG):
+        prepared = prepare(go_on(folder, given, trust, data_changed))
     if "fingerprint" not in config:
         note(NO_FINGERPRINT, "yellow")
     check_same_data(data_facts(config), data_facts(prepared.config), folder, data_changed)

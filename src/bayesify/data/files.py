@@ -118,10 +118,12 @@ def load_array(file: Any, size: int) -> np.ndarray:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(file)
     count = math.prod(shape)
-    if dtype.hasobject or any(n < 0 for n in shape) or count * dtype.itemsize > size:
+    if dtype.hasobject:
+        raise ValueError("Object arrays are pickles, which may run code: they are not read")
+    if any(n < 0 for n in shape) or count * dtype.itemsize > size:
         raise ValueError(f"its header {shape} of {dtype} does not fit {size} bytes")
     array = np.empty(count, dtype)
-    rest = memoryview(array.view(np.uint8)) if array.nbytes else memoryview(b"")
+    rest = array.view(np.uint8).data if array.nbytes else memoryview(b"")
     while len(rest) and (got := file.readinto(rest)):
         rest = rest[got:]
     if len(rest) or file.read(1):

@@ -55,7 +55,9 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(
+    pickle._Unpickler
+):  # in Python: the one in C takes as much memory as a number in the file says
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which this reader does not allow")

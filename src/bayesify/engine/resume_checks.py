@@ -15,6 +15,11 @@ NO_FINGERPRINT = (
     "is not known"
 )
 
+STREAM = (
+    "the data are a stream, which has no fingerprint: that they are those of the stored run is not checked, others "
+    "would not be noticed"
+)
+
 
 def check_same_network(model: nn.Module, stored: Mapping[str, Tensor], folder: Path) -> None:
     """Raise where parameters or buffers are missing, unexpected or of another shape, with the first few of them."""

@@ -25,7 +25,13 @@ from bayesify.engine.history import History
 from bayesify.engine.options import FitOptions
 from bayesify.engine.position import batches, can_resume_inside
 from bayesify.engine.randomness import random_state, restore_random_state
-from bayesify.engine.resume_checks import NO_FINGERPRINT, check_same_data, check_same_network, other_settings
+from bayesify.engine.resume_checks import (
+    NO_FINGERPRINT,
+    STREAM,
+    check_same_data,
+    check_same_network,
+    other_settings,
+)
 from bayesify.engine.schedules import changed_length, check_length, make_schedule
 from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
@@ -234,6 +240,8 @@ class RunState:
         check_length(self.schedule, state["schedule"], options.epochs, str(folder))
         if "data" not in state:
             self.history.notes.append(NO_FINGERPRINT)
+        elif not self.data:
+            self.history.notes.append(STREAM)
         other = check_same_data(state.get("data"), self.data, folder, options.data_changed)
         if other:
             self.history.notes.append(f"goes on with other data: {'; '.join(other)}")

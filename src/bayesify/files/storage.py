@@ -2,8 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.atomic import read_header, read_tensors, stored_shapes, write_tensors
-from bayesify.checks import Count, NotNegativeCount, Positive, Range, check_content, fits
+from bayesify.checks import Count, NotNegativeCount, Positive, Range, check_content, fits, naming
 from bayesify.files.differences import Shape, differences, first_few, shapes_of
 from bayesify.files.packing import HOW, dense_shapes, pack, unpack
 from bayesify.likelihoods import LIKELIHOODS, Likelihood
@@ -22,6 +21,8 @@ from bayesify.posteriors import without_guards
 from bayesify.priors import prior
 
 T = TypeVar("T")
+#: what is raised where a header asks for what cannot be made
+CANNOT_BE = (TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 FORMAT = 3  # of the files this version writes; it reads this and older ones
 
 
@@ -75,13 +76,13 @@ def load(
         warnings.warn(f"{path} was saved from a model with output=: give bf.load(..., output=...) again")
     law = _likelihood(path, header["likelihood"], likelihood)
     try:
-        with _naming(path):
+        with naming(path, *CANNOT_BE):
             most = max((t.numel() for t in net.state_dict().values()), default=1) * _longest(shapes)
             tensors = unpack(read_tensors(path, header), sparse, most)
             model = _made(net, header, law, output, max(len(shapes), _longest(shapes)))
             model.posterior.make_room(_inside(tensors, "posterior."))
         _compare(path, "model", shapes_of(model.state_dict()), shapes_of(tensors))
-        with _naming(path):
+        with naming(path, *CANNOT_BE):
             model.load_state_dict(tensors)
             model.posterior.take_plain_data(header.get("posterior"))
     except ValueError:
@@ -125,17 +126,6 @@ def check_network(path: Path, net: nn.Module) -> None:
     header = _read_header(path)
     shapes = dense_shapes(stored_shapes(path, header), header.get("sparse", {}))
     _compare(path, "network", shapes_of(net.state_dict()), _inside(shapes, "net."))
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """What a header asks for and cannot be had is an error that names the file."""
-    try:
-        yield
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
-        if str(path) in str(error):
-            raise
-        raise ValueError(f"{path} is damaged, or was written by code that is not here: {error}") from error
 
 
 def _longest(shapes: Mapping[str, tuple[int, ...]]) -> int:
@@ -219,7 +209,7 @@ def _likelihood(path: Path, data: Mapping[str, Any], given: Likelihood | None) -
             f"bf.load(..., likelihood=...), or register the class, bf.likelihoods.LIKELIHOODS[{name!r}] = ..."
         )
     if given is None:
-        with _naming(path):
+        with naming(path, *CANNOT_BE):
             return LIKELIHOODS[name](**options)
     if not isinstance(given, Likelihood):
         raise TypeError(

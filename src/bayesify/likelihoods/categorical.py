@@ -73,6 +73,7 @@ class Categorical(Likelihood):
             raise ValueError(
                 f"the network's output has shape {tuple(output.shape)}; a categorical likelihood with "
                 f"class_dim={self.class_dim} needs {needed}: "
+                f"give inputs with their batch dimension, x[None] of a single one, or "
                 f"use likelihood='bernoulli' for one logit per example"
             )
 

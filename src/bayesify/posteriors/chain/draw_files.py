@@ -72,7 +72,7 @@ def read_draw(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Te
     """The draw in a file; None, with a warning that names it, where it is damaged, gone or not of these shapes."""
     try:
         header = read_header(path)
-        if path.name != _name(header.get("chain"), header.get("step")):
+        if "step" in header and path.name != _name(header.get("chain"), header["step"]):
             raise ValueError(f"{path} is not the draw of that name")
         draw = read_tensors(path, header)
         wrong = [name for name, shape in shapes.items() if name not in draw or draw[name].shape != shape]
