@@ -101,16 +101,14 @@ def check_tables(config: Mapping[str, Any], path: Path) -> None:
     """Raise where the config.json of a run lacks something, or says what cannot be."""
     check_content(config, CONFIG, path)
     task, known = config["task"], TrainTable.options()
-    channels, targets, names = task["input_shape"][:1], task.get("num_targets"), task.get("class_names")
-    lengths = [("class_names", names, names and max(len(names), targets or 0))]
-    for part, wanted in (("", channels), ("target_", [targets or task["num_outputs"]])):
-        for key in (f"{part}mean", f"{part}std"):
-            lengths.append(
-                (f"normalisation.{key}", task["normalisation"].get(key), wanted[0] if wanted else 0)
-            )
-    for key, values, wanted in lengths:
-        if values is not None and len(values) not in (1, wanted):
-            raise ValueError(f"{path} is damaged: task.{key} has {len(values)} entries, not {wanted}")
+    names, stored, targets = task.get("class_names"), task["normalisation"], task.get("num_targets", 1)
+    lengths = {"mean": task["input_shape"][:1], "std": task["input_shape"][:1], "target_mean": [targets]}
+    wrong = ["class_names"] if names is not None and len(names) < targets else []
+    for key, length in {**lengths, "target_std": [targets]}.items():
+        if stored.get(key) is not None and [len(stored[key])] not in ([1], length):
+            wrong.append(f"normalisation.{key}")
+    if wrong:
+        raise ValueError(f"{path} is damaged: task.{wrong[0]} is missing, or is not what bayesify writes")
     for key, value in config["train"].items():
         if key in known:
             known[key].check(known[key].read(value), f"{path}: train.{key}")
