@@ -75,9 +75,9 @@ def tried(door: Door, sample: Path, case: int, folder: Path) -> Result:
             said = " ".join([text, *(str(each.message) for each in seen)])
             if isinstance(error, MemoryError) or MEMORY.search(text):
                 return Result(case, "out of memory", done, text)
-            if not isinstance(error, door.expected) or isinstance(error, UnicodeDecodeError):
-                return Result(case, "raw error", done, text + _place(error))
             ours = type(error).__module__.startswith("bayesify")
+            if not ours and (not isinstance(error, door.expected) or isinstance(error, UnicodeDecodeError)):
+                return Result(case, "raw error", done, text + _place(error))
             if ours or any(name in said for name in names):
                 return Result(case, "named error", done, text)
             return Result(case, "error without a file name", done, text + _place(error))

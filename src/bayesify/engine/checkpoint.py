@@ -193,10 +193,9 @@ def optimizer_state(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> 
 
 
 def _check_state(name: str, value: Tensor, parameter: Tensor) -> None:
-    """What an optimiser remembers of a parameter is of its shape, or one number, and finite."""
-    if (
-        value.shape not in ((), parameter.shape)
-        or not value.is_floating_point()
-        or not value.isfinite().all()
-    ):
+    """What an optimiser remembers of a parameter is of its shape, or one number, and finite; steps are counted."""
+    counts = name.startswith("step ")
+    shapes = ((),) if counts else ((), parameter.shape)
+    right = value.shape in shapes and value.is_floating_point() and bool(value.isfinite().all())
+    if not right or (counts and value < 0):
         raise TypeError(f"{name} is {tuple(value.shape)} of {value.dtype}, or not finite")

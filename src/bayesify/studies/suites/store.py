@@ -16,7 +16,12 @@ from bayesify.studies.suites.subject import Outcome
 FORMAT = 1
 NUMBERS, ARRAYS = "evaluation.json", "evaluation.npz"
 #: what evaluation.json says
-WRITTEN = {"bayesify_evaluation?": int, "facts": dict, "metrics": {"*": Mapping[str, float | None]}}
+WRITTEN = {
+    "bayesify_evaluation?": int,
+    "facts": dict,
+    "metrics": {"*": Mapping[str, float | None]},
+    "arrays?": list[str],
+}
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,13 @@ def write_evaluation(folder: Path, facts: Mapping[str, Any], outcomes: Mapping[s
     before = read_evaluation(folder)
     kept = before.outcomes if before is not None and before.facts == plain_json(facts) else {}
     merged = {**kept, **outcomes}
+    arrays = {f"{name}.{key}": a for name, outcome in merged.items() for key, a in outcome.arrays.items()}
     content = {
         "bayesify_evaluation": FORMAT,
         "facts": facts,
         "metrics": {name: outcome.metrics for name, outcome in merged.items()},
+        "arrays": sorted(arrays),
     }
-    arrays = {f"{name}.{key}": a for name, outcome in merged.items() for key, a in outcome.arrays.items()}
     write_atomically(folder / ARRAYS, lambda partial: _save(partial, arrays))
     write_json(folder / NUMBERS, sealed_json(content))
 
@@ -66,7 +72,12 @@ def read_evaluation(folder: Path) -> Evaluation | None:
         raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify")
     check_content(content, WRITTEN, path)
     arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in content["metrics"]}
-    for key, array in read_arrays(folder / ARRAYS).items():
+    stored = read_arrays(folder / ARRAYS)
+    if sorted(stored) != content.get("arrays", sorted(stored)):  # files of 0.1 do not list them
+        raise ValueError(
+            f"{folder / ARRAYS} is damaged: it lacks arrays, or has others; evaluate the run again"
+        )
+    for key, array in stored.items():
         suite, _, name = key.partition(".")
         if suite in arrays:
             arrays[suite][name] = array
