@@ -90,7 +90,7 @@ CONFIG: dict[str, Any] = {
         "scale?": Mapping[str, Numbers] | None,
         **dict.fromkeys(("num_train?", "num_val?", "num_test?"), NotNegativeCount),
     },
-    "versions": Mapping[str, str],
+    "versions": {"*": str},
     "device?": str,
     "modules_from?": str | None,
     "fingerprint?": Mapping[str, Any] | None,
