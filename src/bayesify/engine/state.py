@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from bayesify.engine.checkpoint import (
 )
 from bayesify.engine.history import History
 from bayesify.engine.options import FitOptions
-from bayesify.engine.position import batches, can_resume_inside
+from bayesify.engine.position import batches, can_resume_inside, number_of_batches
 from bayesify.engine.randomness import random_state, restore_random_state
 from bayesify.engine.resume_checks import (
     NO_FINGERPRINT,
@@ -222,8 +222,8 @@ class RunState:
             self.history.notes.append(f"{what} resumes at the start of its epoch")
             self.begin_epoch()
             random = self.epoch_random
-        elif isinstance(loader, Sized) and self.batch > len(loader):
-            raise IndexError(f"batch {self.batch} of an epoch that has {len(loader)}")
+        elif self.batch > (length := number_of_batches(loader)):
+            raise IndexError(f"batch {self.batch} of an epoch that has {length}")
         self.history.notes.append(f"resumed at epoch {self.epoch + 1}, step {self.step}")
         for each in (self.epoch_random, random):  # both, so that neither turns out damaged later
             with _damage("random state"):
