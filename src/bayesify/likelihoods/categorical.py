@@ -68,7 +68,7 @@ class Categorical(Likelihood):
         return target
 
     def _check_output(self, output: Tensor) -> None:
-        if output.dim() < 2 or not -output.dim() < self.class_dim < output.dim() or self.class_dim == 0:
+        if output.dim() < 2 or not -output.dim() <= self.class_dim < output.dim():
             needed = "(batch, ..., classes)" if self.class_dim < 0 else "(batch, classes, ...)"
             raise ValueError(
                 f"the network's output has shape {tuple(output.shape)}; a categorical likelihood with "
