@@ -82,7 +82,7 @@ def load_data(table: Mapping[str, Any]) -> DataSet:
     """The data set of a table; a root that is not there is named first."""
     root = table.get("root")
     if root is not None and not Path(root).is_dir():
-        raise FileNotFoundError(f"data root {root} is not a folder: name the right one with --data-root")
+        raise ValueError(f"data root {root} is not a folder: name the right one with --data-root")
     options = {key: value for key, value in table.items() if key not in ("name", "root")}
     return data.load(table["name"], root, **options)
 

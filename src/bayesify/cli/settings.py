@@ -84,11 +84,11 @@ CONFIG: dict[str, Any] = {
             "target_mean?": Numbers | None,
             "target_std?": list[Positive] | None,
         },
-        "inputs?": Literal["bytes", "floats"],
-        "num_targets?": Count,
-        "class_names?": list[str] | None,
+        "inputs": Literal["bytes", "floats"],
+        "num_targets": Count,
+        "class_names": list[str] | None,
         "scale?": Mapping[str, Numbers] | None,
-        **dict.fromkeys(("num_train?", "num_val?", "num_test?"), NotNegativeCount),
+        **dict.fromkeys(("num_train", "num_val", "num_test"), NotNegativeCount),
     },
     "versions": {"*": str},
     "device?": str,
@@ -101,7 +101,7 @@ def check_tables(config: Mapping[str, Any], path: Path) -> None:
     """Raise where the config.json of a run lacks something, or says what cannot be."""
     check_content(config, CONFIG, path)
     task, known = config["task"], TrainTable.options()
-    names, stored, targets = task.get("class_names"), task["normalisation"], task.get("num_targets", 1)
+    names, stored, targets = task["class_names"], task["normalisation"], task["num_targets"]
     lengths = {"mean": task["input_shape"][:1], "std": task["input_shape"][:1], "target_mean": [targets]}
     wrong = ["class_names"] if names is not None and len(names) < targets else []
     for key, length in {**lengths, "target_std": [targets]}.items():

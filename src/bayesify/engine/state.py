@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bayesify import torch_internals as internals
+from bayesify.checks import naming
 from bayesify.engine.averaging import MovingAverage
 from bayesify.engine.checkpoint import (
     STRUCTURAL,
@@ -180,7 +181,8 @@ class RunState:
         for path, state in sound_checkpoints(folder):
             try:
                 other_data = self._check(state, folder.parent, options)
-                self._go_on(state, loader, other_data)
+                with naming(folder.parent):
+                    self._go_on(state, loader, other_data)
             except STRUCTURAL as error:
                 give_up(path, error)
                 self.history.clear()
