@@ -96,6 +96,8 @@ def test_several_machines_are_named_on_the_command_line(
     assert "asks for 2 machines (train.num_nodes)" in fail(*DOORS[door])
     for command in ("show", "predict", "evaluate"):
         succeed(*DOORS[command])
+    change("train", num_nodes=1, devices=10**6)
+    assert "asks for 1000000 devices, this machine has" in fail(*DOORS[door])
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*)*x", r"(\w+\.?)+$", "(a?){9}a", ".*.*.*.*.*x"])

@@ -115,9 +115,16 @@ def check_tables(config: Mapping[str, Any], path: Path) -> None:
 
 
 def check_machines(train: Mapping[str, Any], file: Path, given: Mapping[str, Any]) -> None:
-    """Raise where a file asks for several machines, and nobody else does: the run would wait for the others."""
-    asked = train.get("num_nodes", 1)
-    if asked != 1 and "num_nodes" not in given and not {"WORLD_SIZE", "SLURM_NTASKS"} & {*os.environ}:
+    """Raise where a file asks for several machines, and nobody else does: the run would wait for the others. And where
+    it asks for more processes than this one has processors for."""
+    if {"WORLD_SIZE", "SLURM_NTASKS"} & {*os.environ}:
+        return
+    asked, devices, there = train.get("num_nodes", 1), train.get("devices", 1), os.cpu_count() or 1
+    if isinstance(devices, int) and devices > there and "devices" not in given:
+        raise ValueError(
+            f"{file} asks for {devices} devices, this machine has {there} processors: say --devices"
+        )
+    if asked != 1 and "num_nodes" not in given:
         raise ValueError(
             f"{file} asks for {asked} machines (train.num_nodes), and the run would wait for the others: say "
             f"--num-nodes {asked} as well, on each of them"
