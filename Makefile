@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-compile test-browser test-sampling test-newest format clean
+.PHONY: demo test test-compile test-browser test-sampling test-newest fuzz format clean
 
 demo: $(VENV)/installed-all
 	$(BIN)/bayesify demo
@@ -26,6 +26,11 @@ test-browser: $(VENV)/installed-test
 test-sampling: $(VENV)/installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sampler_zoo.py --samplers atmc sgnht sghmc sgld psgld
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sbc.py
+
+# Spoiled files of every format that is read: N of them, each with its own number, so that one can be had again.
+N ?= 10000
+fuzz: $(VENV)/installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py -n $(N)
 
 # The newest of every package, whatever the constraints say, in an environment of its own: import and what stands
 # outside torch's promises, every method, moments, compiled and distributed code, the engine.

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import tempfile
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -18,11 +19,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bayesify.checks import misfit
 from bayesify.rows import Rows, rows_of
 
 HEADER = "bayesify"  # the key of our header among the safetensors metadata
 SEALED_BY = "header_checksum"
+LONGEST = 2**25  # bytes of a text: what JSON can make of them fits into memory
 SEAL = f', "{SEALED_BY}": '  # the end of a header: a checksum of what stands before it; older files have none
+
+FACTS = {"aliases": Mapping[str, str], "checksums": Mapping[str, int]}  # of the tensors, in every header
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -98,9 +103,15 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_text(path: Path) -> str:
-    """UTF-8 from a file; a pipe or device in its place, which may never end, is a ValueError."""
+    """UTF-8 from a file. What is too long for one of ours, or a pipe or device, which may never end, is a
+    ValueError."""
     check_is_file(path)
-    return path.read_text(encoding="utf-8")
+    if path.stat().st_size > LONGEST:
+        raise ValueError(f"{path} is too long for a file of bayesify: it has more than {LONGEST:,} bytes")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
 
 
 def check_is_file(path: Path) -> None:
@@ -112,6 +123,34 @@ def check_is_file(path: Path) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Numbers, texts, lists and tables, laid out for a reader."""
     write_text(path, json.dumps(plain_json(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def sealed_json(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table for a JSON file, with a checksum of itself as the last entry."""
+    plain = plain_json({key: value for key, value in table.items() if key != SEALED_BY})
+    return {**plain, SEALED_BY: zlib.crc32(json.dumps(plain).encode())}
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds, without its checksum. A ValueError says what is wrong with it; of a table that was
+    changed since it was written, which people do, a warning."""
+    try:
+        content = json.loads(read_text(path), parse_constant=_refused)
+        json.dumps(content, ensure_ascii=False).encode()  # halves of characters would fail later
+    except (ValueError, RecursionError) as error:
+        text = str(error) if str(path) in str(error) else f"{path} is damaged: {error}"
+        raise ValueError(text) from None
+    if not isinstance(content, dict) or SEALED_BY not in content:
+        return content
+    if content != sealed_json(content):
+        warnings.warn(
+            f"{path} was changed since bayesify wrote it: it may not say what the run did", stacklevel=2
+        )
+    return {key: value for key, value in content.items() if key != SEALED_BY}
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
 
 
 def plain_json(value: Any) -> Any:
@@ -147,11 +186,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
             stored[name] = _own(tensor, used)
     checksums = {name: _checksum(tensor) for name, tensor in stored.items()}
     facts = {"aliases": aliases, "checksums": checksums, "layout": _layout(stored)}
-    text = _sealed(json.dumps({**header, **facts})[:-1])
+    text = sealed(json.dumps({**header, **facts})[:-1])
     write_atomically(path, lambda partial: save_file(stored, partial, metadata={HEADER: text}))
 
 
-def _sealed(text: str) -> str:
+def sealed(text: str) -> str:
     """A JSON table without its last brace, with the checksum of itself and the brace."""
     return f"{text}{SEAL}{zlib.crc32(text.encode())}}}"
 
@@ -167,8 +206,11 @@ def _own(tensor: Tensor, used: set[int]) -> Tensor:
 
 def read_header(path: Path) -> dict[str, Any]:
     """The JSON header of one of our files; a ValueError says what is wrong with any other."""
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"{path} does not exist")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: give a file in it, e.g. {path / 'model.safetensors'}")
+    check_is_file(path)
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -179,16 +221,26 @@ def read_header(path: Path) -> dict[str, Any]:
             f"{path} is a safetensors file, but bayesify did not write it (no {HEADER!r} header)"
         )
     text = metadata[HEADER]
-    if SEAL in text and _sealed(text.rpartition(SEAL)[0]) != text:
+    if SEAL in text and sealed(text.rpartition(SEAL)[0]) != text:
         raise ValueError(f"{path} has a damaged header (its bytes have changed)")
     try:
         header = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{path} has a damaged header ({error})") from None
-    tables = ("aliases", "checksums")
-    if not isinstance(header, dict) or not all(isinstance(header.get(key), dict) for key in tables):
-        raise ValueError(f"{path} has a damaged header (it lacks {' or '.join(tables)})")
+    wrong = misfit(header, FACTS)
+    if wrong is not None:
+        raise ValueError(
+            f"{path} has a damaged header ({wrong or 'all'} is missing, or is not what bayesify writes)"
+        )
     return {key: value for key, value in header.items() if key != SEALED_BY}
+
+
+def stored_shapes(path: Path, header: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor in a file; nothing is read."""
+    with safe_open(path, framework="pt") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    known = {alias: shapes[name] for alias, name in header["aliases"].items() if name in shapes}
+    return {**shapes, **known}
 
 
 def read_tensors(

@@ -13,6 +13,12 @@ from bayesify.torch_internals import pytree
 TARGETS = ("labels", "label", "target", "targets")
 
 
+def check_loader(loader: Any, argument: str) -> None:
+    """Raise where `loader` is nothing to iterate over."""
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise TypeError(f"{argument}={loader!r} must give batches, (input, target) pairs: e.g. a DataLoader")
+
+
 def inputs_of(batch: Any) -> Any:
     """The input: of pairs the first, of dicts all but the target."""
     if isinstance(batch, Moments):

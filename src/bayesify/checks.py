@@ -6,7 +6,8 @@ theirs, `checked` the arguments of a function, and the command line reads the sa
 
 import inspect
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache, wraps
 from numbers import Integral, Real
@@ -72,6 +73,7 @@ Rate = Annotated[float, Range(least=0, below=1)]
 Fraction = Annotated[float, Range(least=0, most=1)]
 Count = Annotated[int, Range(least=1)]
 NotNegativeCount = Annotated[int, Range(least=0)]
+Depth = Annotated[int, Range(least=1, most=1000)]  # of a network
 
 
 # -- types in words ---------------------------------------------------------------------------------------
@@ -151,12 +153,58 @@ def _plural(kind: Any) -> str:
     return " ".join([f"{accepted(base).removeprefix('a ')}s", *map(str, bounds)])
 
 
+# -- plain data from files --------------------------------------------------------------------------------
+def misfit(value: Any, kind: Any, name: str = "") -> str | None:
+    """The place in plain data that is missing or not of its kind; None where there is none.
+
+    kind: a type as `fits` takes it, or a dict of such by key; "key?" may be missing, "*" stands for every key
+
+    >>> misfit({"name": "x", "sizes": [3, -1]}, {"name": str, "sizes": list[Count], "note?": str})
+    'sizes'
+    """
+    if not isinstance(kind, dict):
+        return None if fits(value, kind) else name
+    if not isinstance(value, Mapping):
+        return name
+    for key, each in kind.items():
+        known = key.removesuffix("?")
+        if key not in ("*", known) and known not in value:
+            continue
+        for inside in value if key == "*" else (known,):
+            full = f"{name}.{inside}" if name else str(inside)
+            wrong = misfit(value[inside], each, full) if inside in value else full
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def check_content(value: Any, kind: Any, file: object) -> None:
+    """Raise where what a file holds is not what it must be, see `misfit`."""
+    wrong = misfit(value, kind, "")
+    if wrong is not None:
+        what = wrong[:100] or "its content"
+        raise ValueError(f"{file} is damaged: {what} is missing, or is not what bayesify writes")
+
+
+@contextmanager
+def naming(file: object, *kinds: type[Exception]) -> Iterator[None]:
+    """Errors in here, ValueErrors or of other `kinds`, name the file that asked for what is wrong."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, (ValueError, *kinds)) or str(file) in str(error):
+            raise
+        raise ValueError(f"{file}: {error}") from error
+
+
 # -- values held to their types ---------------------------------------------------------------------------
 def check_value(argument: str, value: Any, kind: Any, example: Any = None) -> None:
     """Raise where `value` is not of the annotated type and in its range; `example` is one that is."""
     if not fits(value, kind):
         shown = isinstance(example, int | float | str) and not isinstance(example, bool)
         remedy = f", e.g. {argument.rpartition(' ')[2]}={example!r}" if shown else ""
+        if isinstance(value, Tensor) and holds_numbers(kind):
+            remedy = "; a tensor is none, its number is value.item()"
         raise ValueError(f"{argument}={value!r} must be {accepted(kind)}{remedy}")
 
 

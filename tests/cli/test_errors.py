@@ -56,7 +56,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--set", "method.kl_weight=-1"), "kl_weight=-1 must be a number of at least 0"),
         (
             ("--data", "two_moons", "--set", "data.num_train=big"),
-            "data.num_train='big' must be a whole number, e.g. 200",
+            "data.num_train='big' must be a whole number of at least 2 and at most 1e.07, e.g. 200",
         ),
         (("--val-fraction", "0", "--patience", "2"), "--patience 2 needs a validation part"),
         (("--val-fraction", "0.9999"), "both parts need at least one example"),

@@ -83,7 +83,11 @@ def test_nothing_is_run(tmp_path: Path) -> None:
         (b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x05\x00\x00\x00rot13\x86R.", "encoding 'rot13'"),
         (b"\x80\x02K\x01Q.", "outside the file"),
         (pickle.dumps([1]), "holds a list, not a dictionary"),
-        (b"", "Ran out of input"),
+        (b"", "it ends too early"),
+        (
+            b"\x80\x02]r\xff\xff\xff\x7f.",
+            "holds a list",
+        ),  # remembers it at place 2³¹: no memory is taken for that
         (b"\x00\x01\x02", "not a readable"),
     ],
 )

@@ -79,6 +79,17 @@ STRUCTURES: dict[str, Callable[[Any], Any]] = {
     "optimizer of texts": set_to("optimizer", {"map": [["state", "x"], ["param_groups", "y"]]}),
     "schedule is a text": set_to("schedule", "cosine"),
     "best is a text": set_to("best", "good"),
+    "best is none": set_to("best", float("nan")),
+    "nobody's random": set_to("random", {"list": []}),
+    "random of two": lambda state: set_to("random", {"list": 2 * entry(state, "random")[1]["list"]})(state),
+    "a batch beyond the epoch": set_to("batch", 10**6),
+    "a batch before it": set_to("batch", -1),
+    "history of numbers": set_to("history", {"list": [5]}),
+    "an epoch far ahead": set_to("epoch", 10**9),
+    "an epoch before the first": set_to("epoch", -5),
+    "a step before the first": set_to("step", -1),
+    "another step": set_to("step", 25),
+    "a count that is not whole": set_to("seen", 1e30),
 }
 
 
@@ -98,6 +109,49 @@ def test_a_structure_that_is_none_falls_back(name: str, sealed: bool, run: Path)
         history = quick(folder=run, epochs=3)
     assert history.column("epoch") == [1, 2, 3]
     assert [note for note in history.notes if "resumed" in note] == ["resumed at epoch 2, step 13"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("state.model.net.0.weight", float("nan")),
+        (".exp_avg", float("inf")),
+        (".exp_avg", None),
+        (".step", -1.0),
+        (".step", None),
+        ("state.sums.0.0", None),
+    ],
+)
+def test_a_tensor_that_cannot_be_falls_back(name: str, value: float | None, run: Path) -> None:
+    """A value everywhere in it; None: another shape."""
+    path = newest(run)
+    header = read_header(path)
+    tensors = read_tensors(path, header)
+    key = next(key for key in tensors if key.endswith(name))
+    old = tensors[key]
+    tensors[key] = old.expand(3, *old.shape) if value is None else torch.full_like(old, value)
+    write_tensors(path, tensors, header)
+    with pytest.warns(UserWarning, match=f"{path.name} is damaged.*: trying the checkpoint before it"):
+        history = quick(folder=run, epochs=3)
+    assert [note for note in history.notes if "resumed" in note] == ["resumed at epoch 2, step 13"]
+
+
+def test_a_stream_is_not_recognised(tmp_path: Path) -> None:
+    """Which is said where a run goes on."""
+
+    class Stream(torch.utils.data.IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            split = data().train
+            yield from zip(split.inputs, split.targets, strict=True)
+
+    def train(epochs: int) -> bf.History:
+        batches = torch.utils.data.DataLoader(Stream(), 50)
+        options: dict[str, Any] = {"progress": False, "seed": 0, "folder": tmp_path}
+        return bf.fit(model("mc_vi"), batches, epochs=epochs, **options)
+
+    said = "the data are a stream, which has no fingerprint"
+    assert not any(said in note for note in train(1).notes)
+    assert sum(said in note for note in train(2).notes) == 1
 
 
 def test_flipped_bits_of_the_header_are_noticed(run: Path) -> None:

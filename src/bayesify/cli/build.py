@@ -22,6 +22,8 @@ from bayesify.names import lookup
 from bayesify.priors import PRIORS, prior
 from bayesify.weights.where import Where
 
+MOST_LAYERS = 1000  # in a list of widths
+TRAINED = 4  # times the parameters: they, their gradients, and what Adam remembers
 VALIDATION = 0.1  # of the training part, where the set has no validation part of its own
 
 
@@ -80,7 +82,7 @@ def load_data(table: Mapping[str, Any]) -> DataSet:
     """The data set of a table; a root that is not there is named first."""
     root = table.get("root")
     if root is not None and not Path(root).is_dir():
-        raise FileNotFoundError(f"data root {root} is not a folder: name the right one with --data-root")
+        raise ValueError(f"data root {root} is not a folder: name the right one with --data-root")
     options = {key: value for key, value in table.items() if key not in ("name", "root")}
     return data.load(table["name"], root, **options)
 
@@ -131,10 +133,33 @@ def build_net(table: Mapping[str, Any], outputs: int, input_shape: tuple[int, ..
     own = nets.is_outside(table["name"]) and not table["name"].startswith(nets.TRANSFORMERS)
     if own and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # last: a file there must not stand in for an installed package
+    sketched(table, outputs, input_shape)
+    return _make(table, outputs, input_shape)
+
+
+def sketched(table: Mapping[str, Any], outputs: int, input_shape: tuple[int, ...]) -> nn.Module | None:
+    """A network of bayesify's own without its numbers; raise where those would not fit into memory. None for others,
+    of which only their code knows."""
+    if nets.is_outside(table["name"]):
+        return None
+    if any(isinstance(value, list) and len(value) > MOST_LAYERS for value in table.values()):
+        raise ValueError(f"net={table['name']!r}: more than {MOST_LAYERS:,} layers are not made")
+    with torch.device("meta"):
+        made = _make(table, outputs, input_shape)
+    needed = TRAINED * sum(t.nbytes for t in (*made.parameters(), *made.buffers()))
+    if needed > (there := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        raise ValueError(
+            f"net={table['name']!r} would need {needed / 1e9:,.0f} GB to be trained, this machine has "
+            f"{there / 1e9:,.0f}: make it smaller"
+        )
+    return made
+
+
+def _make(table: Mapping[str, Any], outputs: int, input_shape: tuple[int, ...]) -> nn.Module:
     options = {key: value for key, value in table.items() if key != "name"}
     try:
         return nets.make(table["name"], num_outputs=outputs, input_shape=input_shape, **options)
-    except TypeError as error:
+    except (TypeError, RuntimeError, OverflowError) as error:
         shown = ", ".join(f"{key}={value!r}" for key, value in options.items())
         raise ValueError(f"net={table['name']!r} cannot be made with {shown}: {error}") from error
 

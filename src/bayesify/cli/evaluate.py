@@ -160,7 +160,7 @@ def _others(run: "Run", name: str, root: str | None) -> Any:
     """The test inputs of another data set; its classes do not matter, the shape does."""
     from bayesify.cli.build import full_data, load_data
 
-    table = {"name": name, "root": run.config["data"]["root"] if root is None else root}
+    table = {"name": name, "root": run.config["data"].get("root") if root is None else root}
     inputs = load_data(full_data(table)).test.inputs
     wanted, given = tuple(run.task["input_shape"]), tuple(inputs.shape[1:])
     if wanted != given:

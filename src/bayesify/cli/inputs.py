@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bayesify.data.checks import check_finite
-from bayesify.data.files import import_optional
+from bayesify.data.files import import_optional, load_array, read_arrays
 from bayesify.data.image_files import decode, read_image
 
 ARRAYS = (".npy", ".npz")
@@ -62,8 +62,7 @@ def _read_image(path: Path, shape: tuple[int, ...], data: Mapping[str, Any]) -> 
 
 def _read_array(path: Path) -> Tensor:
     try:
-        content = np.load(path, allow_pickle=False)
-        arrays = {"": content} if isinstance(content, np.ndarray) else {k: content[k] for k in content.files}
+        arrays = _read_npy(path) if path.suffix.lower() == ".npy" else read_arrays(path)
     except Exception as error:  # zipfile, zlib, numpy and struct each have their own
         raise ValueError(f"not a readable {path.suffix} file ({error})") from None
     array = next((arrays[key] for key in ("", *_USUAL) if key in arrays), None)
@@ -76,6 +75,11 @@ def _read_array(path: Path) -> Tensor:
     if array.dtype == np.uint8:
         return torch.from_numpy(array)
     return torch.from_numpy(array.astype(np.float32))
+
+
+def _read_npy(path: Path) -> dict[str, np.ndarray]:
+    with path.open("rb") as file:
+        return {"": load_array(file, path.stat().st_size)}
 
 
 def _as_batch(array: Tensor, shape: tuple[int, ...]) -> Tensor:

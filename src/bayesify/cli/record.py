@@ -1,9 +1,9 @@
 """The files of a run folder that the command line writes: config.json and summary.json."""
 
-import json
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 import bayesify
-from bayesify.atomic import read_text
+from bayesify.atomic import read_json
 from bayesify.cli.input_scale import scale_of
+from bayesify.cli.options import TrainTable
 from bayesify.cli.settings import TABLES, Tables, check_tables
 from bayesify.data import DataSet, Normalisation
 from bayesify.data.fingerprint import fingerprint
@@ -37,21 +38,19 @@ def read_config(folder: Path) -> dict[str, Any]:
     """config.json of a run; a ValueError says what is wrong with any other folder."""
     path = folder / CONFIG
     try:
-        content = json.loads(read_text(path))
+        content = read_json(path)
     except FileNotFoundError:
         raise ValueError(f"{folder} holds no run of `bayesify train` (it has no {CONFIG})") from None
     except NotADirectoryError:
         raise ValueError(f"{folder} is a file: give the folder of a run") from None
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict) or "bayesify_run" not in content:
         raise ValueError(f"{path} was not written by `bayesify train`")
     if content["bayesify_run"] not in range(FORMAT + 1):
         raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify")
     check_tables(content, path)
-    return content
+    return {**content, "train": {**asdict(TrainTable()), **content["train"]}}  # an option newer than the run
 
 
 def config_of(tables: Tables, ds: DataSet, outputs: int, device: torch.device) -> dict[str, Any]:

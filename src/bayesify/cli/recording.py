@@ -1,6 +1,5 @@
 """`bayesify train --record`: what a method's own diagnostics saw, in the run folder, for the report."""
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import bayesify as bf
-from bayesify.atomic import read_text
+from bayesify.atomic import read_json
 
 if TYPE_CHECKING:
     from bayesify.studies.suites import Outcome
@@ -48,10 +47,10 @@ def recorded(folder: Path) -> dict[str, "Outcome"]:
         if not path.exists():
             continue
         try:
-            rows = json.loads(read_text(path))
+            rows = read_json(path)
             if rows:
                 found[name] = read(rows)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
             raise ValueError(f"{path} is damaged: {error!r}; delete it to report without it") from None
     return found
 

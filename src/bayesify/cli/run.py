@@ -1,7 +1,8 @@
 """A run folder, read back: its configuration, its model, its data."""
 
 import csv
-import json
+import io
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,27 @@ from typing import Any
 import torch
 
 import bayesify as bf
-from bayesify.atomic import check_is_file, read_text
-from bayesify.cli.build import build_net, full_data, load_data, with_validation
+from bayesify.atomic import read_json, read_text
+from bayesify.checks import NotNegative, NotNegativeCount, check_content, naming
+from bayesify.cli.build import build_net, full_data, full_net, load_data, sketched, with_validation
 from bayesify.cli.record import CONFIG, SUMMARY, normalisation_of, read_config
 from bayesify.cli.trust import check_trust
 from bayesify.data import DataSet, Loader, Normalisation, Split
+from bayesify.files.storage import check_network
 from bayesify.names import lookup
 from bayesify.nets import is_outside
 
 METRICS = "metrics.csv"
+#: what summary.json says, as far as it is read
+WRITTEN: dict[str, Any] = {
+    "test": Mapping[str, float | str | None],
+    "num_draws": NotNegativeCount,
+    "seconds": NotNegative | None,
+    "epochs?": NotNegativeCount | None,
+    "parameters?": Mapping[str, NotNegativeCount] | None,
+    "sampling?": str | None,
+    "notes": list[str],
+}
 WEIGHTS = {"last": "model.safetensors", "best": "best.safetensors"}
 
 
@@ -51,7 +64,11 @@ class Run:
         if not path.exists():
             other = "it had no validation part" if weights == "best" else "finish it with train --resume"
             raise ValueError(f"{path} is not there: the run is not finished, or {other}")
-        net = build_net(self._net(), self.task["num_outputs"], tuple(self.task["input_shape"]))
+        with naming(self.folder / CONFIG, IndexError):
+            of = (full_net(self._net()), self.task["num_outputs"], tuple(self.task["input_shape"]))
+            if (sketch := sketched(*of)) is not None:
+                check_network(path, sketch)
+            net = build_net(*of)
         return bf.load(path, net, map_location=device)
 
     def _net(self) -> dict[str, Any]:
@@ -68,12 +85,13 @@ class Run:
         """The data the run was trained on, or another set of the same shape, with a validation part."""
         # a run that is opened fetches nothing, except by --set data.download=true
         stored = {key: value for key, value in self.config["data"].items() if key != "download"}
-        if root is None and stored["root"] and not Path(stored["root"]).is_dir():
+        if root is None and not Path(stored.get("root") or ".").is_dir():
             stored["root"] = None  # moved since: perhaps the variable BAYESIFY_DATA knows
-        table = {"name": name, "root": stored["root"]} if name and name != stored["name"] else stored
-        table |= {"root": table["root"] if root is None else root, **options}
-        ds = load_data(full_data(table))
-        self._check(ds)
+        table = {"name": name, "root": stored.get("root")} if name and name != stored["name"] else stored
+        table |= {"root": table.get("root") if root is None else root, **options}
+        with naming(self.folder / CONFIG):
+            ds = load_data(full_data(table))
+            self._check(ds)
         return with_validation(ds, self.config["train"]["val_fraction"]) if len(ds.train) else ds
 
     def _check(self, ds: DataSet) -> None:
@@ -82,7 +100,7 @@ class Run:
         for what, mine, theirs in (
             ("task", task["kind"], ds.task),
             ("input shape", tuple(task["input_shape"]), ds.input_shape),
-            ("number of outputs", task["num_targets"], ds.num_outputs),
+            ("number of outputs", task.get("num_targets"), ds.num_outputs),
         ):
             if mine != theirs:
                 raise ValueError(f"data={ds.name!r} has {what} {theirs}, the run in {self.folder} has {mine}")
@@ -96,10 +114,11 @@ class Run:
     def summary(self) -> dict[str, Any] | None:
         """The test metrics and what else came out; None while the run is not finished."""
         path = self.folder / SUMMARY
-        try:
-            return json.loads(read_text(path)) if path.exists() else None
-        except ValueError as error:
-            raise ValueError(f"{path} is damaged: {error}") from None
+        if not path.exists():
+            return None
+        content = read_json(path)
+        check_content(content, WRITTEN, path)
+        return content
 
     def last_metrics(self) -> dict[str, str] | None:
         """The last row of metrics.csv; of a member's while its ensemble is not finished."""
@@ -116,9 +135,13 @@ class Run:
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
-    check_is_file(path)
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_text(path), newline="")))
+    except csv.Error as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if any(None in row or None in row.values() for row in rows):
+        raise ValueError(f"{path} is damaged: its rows are not as long as its header")
+    return rows
 
 
 def _number(text: str) -> int | float | str:

@@ -1,13 +1,14 @@
 """What shall run, from three sources: a file, then the flags, then --set. Later ones win."""
 
-import json
+import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bayesify.checks import Count, NotNegativeCount, fits
+from bayesify.atomic import read_json, read_text
+from bayesify.checks import Count, NotNegativeCount, Positive, check_content
 from bayesify.cli.options import TrainTable
 from bayesify.cli.where_text import parse_where
 from bayesify.names import check_choice
@@ -50,11 +51,10 @@ class Settings:
 def from_file(path: Path) -> Tables:
     """The tables of a .toml or .json file; a run's own config.json works too."""
     try:
-        text = path.read_text(encoding="utf-8")
-        content = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        content = tomllib.loads(read_text(path)) if path.suffix == ".toml" else read_json(path)
     except OSError as error:
         raise ValueError(f"--config {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # of either parser
+    except (ValueError, RecursionError) as error:  # of either parser
         raise ValueError(f"--config {path} is not valid {path.suffix or 'JSON'}: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"--config {path} must hold the tables {', '.join(TABLES)}")
@@ -68,37 +68,67 @@ def from_file(path: Path) -> Tables:
     return content
 
 
-#: what predictions need to know of the task, and what else a run writes about it
-NEEDED: dict[str, Any] = {
-    "kind": str,
-    "input_shape": list[Count],
-    "num_outputs": Count,
-    "normalisation": Mapping[str, list[Any] | None],
-}
-TASK: dict[str, Any] = {
-    **NEEDED,
-    "inputs": Literal["bytes", "floats"],
-    "num_targets": Count,
-    "class_names": list[str] | None,
-    "scale": Mapping[str, list[Any]] | None,
-    **dict.fromkeys(("num_train", "num_val", "num_test"), NotNegativeCount),
+#: what config.json of a run says, as far as it is read; older runs have less
+Numbers = list[float]
+CONFIG: dict[str, Any] = {
+    "train": dict,
+    **{key: {"name": str} for key in ("method", "net", "likelihood")},
+    "data": {"name": str, "root?": str | None},
+    "task": {
+        "kind": str,
+        "input_shape": list[Count],
+        "num_outputs": Count,
+        "normalisation": {
+            "mean": Numbers,
+            "std": list[Positive],
+            "target_mean?": Numbers | None,
+            "target_std?": list[Positive] | None,
+        },
+        "inputs": Literal["bytes", "floats"],
+        "num_targets": Count,
+        "class_names": list[str] | None,
+        "scale?": Mapping[str, Numbers] | None,
+        **dict.fromkeys(("num_train", "num_val", "num_test"), NotNegativeCount),
+    },
+    "versions": {"*": str},
+    "device?": str,
+    "modules_from?": str | None,
+    "fingerprint?": Mapping[str, Any] | None,
 }
 
 
 def check_tables(config: Mapping[str, Any], path: Path) -> None:
-    """Raise where the config.json of a run lacks a table, the name of what one describes, or facts of the task."""
-    for key in (*TABLES, "task", "versions"):
-        table = config.get(key)
-        if not isinstance(table, dict) or (key in TABLES[1:] and not isinstance(table.get("name"), str)):
-            raise ValueError(f"{path} is damaged: its table {key!r} is missing, or is not what a run writes")
-    task, device = config["task"], config.get("device", "")
-    wrong = [key for key, kind in TASK.items() if key in task and not fits(task[key], kind)]
-    wrong += [key for key in NEEDED if key not in task]
-    names, least = task.get("class_names"), task.get("num_targets", 0)
-    wrong += ["class_names"] if not wrong and names is not None and len(names) < least else []
-    if wrong or not isinstance(device, str):
-        field = f"task.{wrong[0]}" if wrong else "device"
-        raise ValueError(f"{path} is damaged: {field} is missing, or is not what a run writes")
+    """Raise where the config.json of a run lacks something, or says what cannot be."""
+    check_content(config, CONFIG, path)
+    task, known = config["task"], TrainTable.options()
+    names, stored, targets = task["class_names"], task["normalisation"], task["num_targets"]
+    lengths = {"mean": task["input_shape"][:1], "std": task["input_shape"][:1], "target_mean": [targets]}
+    wrong = ["class_names"] if names is not None and len(names) < targets else []
+    for key, length in {**lengths, "target_std": [targets]}.items():
+        if stored.get(key) is not None and [len(stored[key])] not in ([1], length):
+            wrong.append(f"normalisation.{key}")
+    if wrong:
+        raise ValueError(f"{path} is damaged: task.{wrong[0]} is missing, or is not what bayesify writes")
+    for key, value in config["train"].items():
+        if key in known:
+            known[key].check(known[key].read(value), f"{path}: train.{key}")
+
+
+def check_machines(train: Mapping[str, Any], file: Path, given: Mapping[str, Any]) -> None:
+    """Raise where a file asks for several machines, and nobody else does: the run would wait for the others. And where
+    it asks for more processes than this one has processors for."""
+    if {"WORLD_SIZE", "SLURM_NTASKS"} & {*os.environ}:
+        return
+    asked, devices, there = train.get("num_nodes", 1), train.get("devices", 1), os.cpu_count() or 1
+    if isinstance(devices, int) and devices > there and "devices" not in given:
+        raise ValueError(
+            f"{file} asks for {devices} devices, this machine has {there} processors: say --devices"
+        )
+    if asked != 1 and "num_nodes" not in given:
+        raise ValueError(
+            f"{file} asks for {asked} machines (train.num_nodes), and the run would wait for the others: say "
+            f"--num-nodes {asked} as well, on each of them"
+        )
 
 
 def from_assignments(assignments: Iterable[str]) -> Tables:

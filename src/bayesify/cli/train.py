@@ -1,15 +1,25 @@
 """`bayesify train`: train a network by a method on a data set, in a folder of its own."""
 
 import re
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bayesify.checks import naming
 from bayesify.cli.flags import Trust, completing, with_flags
 from bayesify.cli.options import TrainTable
-from bayesify.cli.settings import TABLES, Settings, Tables, from_assignments, from_file, merged
+from bayesify.cli.settings import (
+    TABLES,
+    Settings,
+    Tables,
+    check_machines,
+    from_assignments,
+    from_file,
+    merged,
+)
 from bayesify.cli.show import registry
 from bayesify.engine.options import FILES
 
@@ -103,11 +113,13 @@ def train(
 
     if config is not None:
         check_trust(file.get("net", {}), config, here.get("net", {}).get("name"), trust)
+        check_machines(file.get("train", {}), config, here["train"])
     tables = merged(file, here)
     if data_changed and not resume:
         raise ValueError("--data-changed is for --resume: a run that begins takes any data; leave it out")
     where = default_folder(tables, resume) if folder is None else folder
-    (dry.show if dry_run else run)(tables, where, resume, trust, data_changed)
+    with nullcontext() if config is None else naming(f"--config {config}"):
+        (dry.show if dry_run else run)(tables, where, resume, trust, data_changed)
 
 
 def from_flags(given: dict[str, Any]) -> Tables:

@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.atomic import write_json
+from bayesify.atomic import sealed_json, write_json
+from bayesify.checks import naming
 from bayesify.cli import build
 from bayesify.cli.errors import EXPECTED, RunFailed, describe
 from bayesify.cli.record import CONFIG, SUMMARY, config_of, data_facts, holds_a_run, read_config, versions
 from bayesify.cli.recording import recording
 from bayesify.cli.run import Run
-from bayesify.cli.settings import TABLES, Settings, Tables, contradictions, merged
+from bayesify.cli.settings import TABLES, Settings, Tables, check_machines, contradictions, merged
 from bayesify.cli.terminal import counted, metrics_table, note, output
 from bayesify.cli.trust import check_trust
 from bayesify.cli.units import evaluate
@@ -102,7 +103,9 @@ def _try(model: bf.BayesianModule, x: torch.Tensor, y: torch.Tensor) -> bf.Bayes
 
 def prepare_resumed(folder: Path, given: Tables, trust: bool, data_changed: bool) -> Prepared:
     """The run in `folder` again, with the data that it had, or with others on purpose."""
-    prepared, config = prepare(go_on(folder, given, trust, data_changed)), read_config(folder)
+    config = read_config(folder)
+    with naming(folder / CONFIG):
+        prepared = prepare(go_on(folder, given, trust, data_changed))
     if "fingerprint" not in config:
         note(NO_FINGERPRINT, "yellow")
     check_same_data(data_facts(config), data_facts(prepared.config), folder, data_changed)
@@ -115,6 +118,7 @@ def go_on(folder: Path, given: Tables, trust: bool = False, data_changed: bool =
     config = read_config(folder)
     named = given.get("net", {}).get("name")
     check_trust(config["net"], folder / CONFIG, named, trust, config.get("modules_from"))
+    check_machines(config["train"], folder / CONFIG, given.get("train", {}))
     # an option newer than the run: its default
     stored = Settings.of({key: config[key] for key in TABLES}).tables()
     given = {key: dict(value) for key, value in given.items()}
@@ -181,7 +185,8 @@ def train(
                 _check_free(folder, asked)
             before = read_config(folder) if resume else {}
             kept = {} if data_changed else before
-            write_json(folder / CONFIG, {**prepared.config, **kept, **prepared.settings.tables()})
+            tables = prepared.settings.tables()
+            write_json(folder / CONFIG, sealed_json({**prepared.config, **kept, **tables}))
         note(f"training in {folder}")
     prepared.train.set_epoch(-1)  # `fit` sets it when the first epoch begins
     try:
@@ -194,7 +199,7 @@ def train(
         if prepared.train.epoch >= 0:
             raise RunFailed(f"{describe(error)}. The run so far is in {folder}") from error
         if first and before:  # it never began: the folder is what it was
-            write_json(folder / CONFIG, before)
+            write_json(folder / CONFIG, sealed_json(before))
         elif first:
             (folder / CONFIG).unlink(missing_ok=True)
         raise
@@ -254,7 +259,7 @@ def _finish(prepared: Prepared, folder: Path, history: bf.History) -> None:
         "sampling": sampling,  # what the check of the sampler found
         "notes": [text for text in (*counts.notes, *history.notes) if text != sampling],
     }
-    write_json(folder / SUMMARY, summary)
+    write_json(folder / SUMMARY, sealed_json(summary))
     epochs = counted(num_epochs, "epoch")
     title = f"Test after {epochs}: {prepared.settings.method['name']} on {prepared.data.name}"
     draws = counted(members * each, "draw")

@@ -1,14 +1,19 @@
 """Finding data files under a root folder, and reading npz archives safely."""
 
 import importlib
+import math
 import os
+import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bayesify.atomic import check_is_file
+
 VARIABLE = "BAYESIFY_DATA"
+RATIO = 2000  # of the sizes of an archive unpacked and packed: zlib reaches 1,000
 _REMEDY = f"Name the folder that holds the data with --data-root (root=) or the variable {VARIABLE}"
 
 #: fetches what a data set needs into its root folder
@@ -69,18 +74,61 @@ def _search(
 
 def read_npz(path: Path, keys: Sequence[str]) -> dict[str, np.ndarray]:
     """The arrays `keys` of an npz archive; pickled objects are refused."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            names = list(archive.files)
-            arrays = {key: archive[key] for key in keys if key in names}
-    except Exception as error:  # zipfile, zlib, numpy and struct each have their own
-        raise ValueError(f"{path}: not a readable npz file ({error})") from None
+    names: list[str] = []
+    arrays = read_arrays(path, keys, names)
     lacking = [key for key in keys if key not in arrays]
     if lacking:
         raise ValueError(
             f"{path}: array {', '.join(lacking)} is missing; the file holds {', '.join(names) or 'nothing'}"
         )
     return arrays
+
+
+def read_arrays(
+    path: Path, keys: Sequence[str] | None = None, names: list[str] | None = None
+) -> dict[str, np.ndarray]:
+    """The arrays of an npz archive, those of `keys` or all; `names` gets the names of all that it has.
+
+    What the header of an array promises is compared with the size of what is stored before memory is taken, and what
+    is stored packed may not be more than `RATIO` times the file.
+    """
+    check_is_file(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            (names if names is not None else []).extend(found)
+            chosen = {key: found[key] for key in (found if keys is None else keys) if key in found}
+            if sum(info.file_size for info in chosen.values()) > RATIO * max(path.stat().st_size, 1):
+                raise ValueError("it would grow beyond measure")
+            return {key: _read_array(archive, info) for key, info in chosen.items()}
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # zipfile, zlib, numpy and struct each have their own
+        raise ValueError(f"{path}: not a readable npz file ({error})") from None
+
+
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    with archive.open(info) as file:
+        return load_array(file, info.file_size)
+
+
+def load_array(file: Any, size: int) -> np.ndarray:
+    """The array in an open npy file of `size` bytes; one whose header promises another size is a ValueError."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    count = math.prod(shape)
+    if dtype.hasobject:
+        raise ValueError("Object arrays are pickles, which may run code: they are not read")
+    if any(n < 0 for n in shape) or count * dtype.itemsize > size:
+        raise ValueError(f"its header {shape} of {dtype} does not fit {size} bytes")
+    array = np.empty(count, dtype)
+    rest = array.view(np.uint8).data if array.nbytes else memoryview(b"")
+    while len(rest) and (got := file.readinto(rest)):
+        rest = rest[got:]
+    if len(rest) or file.read(1):
+        raise ValueError(f"it is not as long as its header {shape} says")
+    return array.reshape(shape, order="F" if fortran else "C")
 
 
 def import_optional(module: str, package: str, purpose: str) -> Any:

@@ -1,6 +1,7 @@
 """MNIST and its relatives: 28 × 28 grey images in the idx format, gzipped or not."""
 
 import gzip
+import math
 import os
 import struct
 import zlib
@@ -15,7 +16,7 @@ from torch import Tensor
 from bayesify.data.checks import check_counts, check_labels, check_shape
 from bayesify.data.dataset import DataSet, Split
 from bayesify.data.download import Remote, fetch
-from bayesify.data.files import data_root, locate
+from bayesify.data.files import RATIO, data_root, locate
 
 _IMAGES, _LABELS = 0x00000803, 0x00000801  # unsigned bytes, in 3 dimensions or 1
 _FILES = {
@@ -124,8 +125,10 @@ def read_idx(path: Path, magic: int) -> Tensor:
             found, *sizes = struct.unpack(f">{1 + dims}I", head)
             if found != magic:
                 raise ValueError(f"{path}: magic number 0x{found:08x} where 0x{magic:08x} is expected")
-            size = int(np.prod(sizes, dtype=object))
-            content = file.read(size + 1)
+            size = math.prod(sizes)
+            # a header that promises more than the file can hold is not believed
+            most = path.stat().st_size * (RATIO if path.suffix == ".gz" else 1)
+            content = file.read(min(size, most) + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path}: not a readable idx file ({error})") from None
     if len(content) != size:

@@ -108,6 +108,7 @@ def read_image(path: Path, mode: str, formats: Sequence[str] | None = None) -> A
     Image = import_optional("PIL.Image", "pillow", "reading image files")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="PIL.TiffImagePlugin")  # damaged EXIF; the pixels are sound
+        warnings.simplefilter("error", Image.DecompressionBombWarning)  # above 89 million pixels
         with Image.open(path, formats=formats) as image:
             image.load()
             turn = _TURNS.get(_orientation(image))

@@ -55,7 +55,9 @@ _ALLOWED: dict[tuple[str, str], Any] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(
+    pickle._Unpickler
+):  # in Python: the one in C takes as much memory as a number in the file says
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it names {module}.{name}, which this reader does not allow")
@@ -73,7 +75,9 @@ def read_pickle(path: Path) -> dict[str, Any]:
             raise pickle.UnpicklingError(f"it holds a {type(content).__name__}, not a dictionary")
         return {_text(key): _plain(value) for key, value in content.items()}
     except Exception as error:  # a damaged pickle raises almost anything
-        raise ValueError(f"{path}: not a readable CIFAR python batch ({error})") from None
+        raise ValueError(
+            f"{path}: not a readable CIFAR python batch ({str(error) or 'it ends too early'})"
+        ) from None
 
 
 def _text(key: Any) -> str:

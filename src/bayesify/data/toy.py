@@ -1,21 +1,25 @@
 """Made-up sets in one and two dimensions, for pictures and for tests. Seeded, any size."""
 
 import os
+from typing import Annotated
 
 import numpy as np
 import torch
 
+from bayesify.checks import NotNegative, NotNegativeCount, Range
 from bayesify.data.dataset import DataSet, Split
+
+Size = Annotated[int, Range(least=2, most=10_000_000)]
 
 
 def two_moons(
     name: str,
     root: str | os.PathLike[str] | None,
     *,
-    num_train: int = 200,
-    num_test: int = 200,
-    noise_std: float = 0.1,
-    seed: int = 0,
+    num_train: Size = 200,
+    num_test: Size = 200,
+    noise_std: NotNegative = 0.1,
+    seed: NotNegativeCount = 0,
 ) -> DataSet:
     """Two interleaved half circles, t ~ U(0, π), ε ~ N(0, noise_std²) on each coordinate.
 
@@ -43,10 +47,10 @@ def regression_gap(
     name: str,
     root: str | os.PathLike[str] | None,
     *,
-    num_train: int = 100,
-    num_test: int = 200,
-    noise_std: float = 0.1,
-    seed: int = 0,
+    num_train: Size = 100,
+    num_test: Size = 200,
+    noise_std: NotNegative = 0.1,
+    seed: NotNegativeCount = 0,
 ) -> DataSet:
     """y = sin(3x/2) + x/4 + ε on [−4, 4], ε ~ N(0, noise_std²), with no training inputs in (−1, 1.5).
 

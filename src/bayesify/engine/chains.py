@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from bayesify import torch_internals as internals
-from bayesify.batches import inputs_of, target_of, to_device
-from bayesify.checks import Count, NonFiniteError, Positive, checked
+from bayesify.batches import check_loader, inputs_of, target_of, to_device
+from bayesify.checks import Count, NonFiniteError, NotNegativeCount, Positive, checked
 from bayesify.engine.position import agree_on_num_data
 from bayesify.engine.sampling_check import ACTIONS, acting, check_draws
 from bayesify.engine.schedules import make_schedule
@@ -38,7 +38,7 @@ def sample_chains(
     epochs: Count,
     lr: Positive | None = None,
     schedule: str | Callable[..., Any] | None = None,
-    seed: int = 0,
+    seed: NotNegativeCount = 0,
     on_bad_sampling: str = "warn",
 ) -> None:
     """Run `num_chains` chains side by side by vmap, all on the same batches, and put their draws into `model`.
@@ -53,6 +53,7 @@ def sample_chains(
     >>> bf.sample_chains(model, loader, num_chains=8, epochs=100, lr=1e-2)
     """
     lookup(ACTIONS, on_bad_sampling, "on_bad_sampling")
+    check_loader(loader, "loader")
     method, *_ = _sampling(model)
     if epochs > 1 and isinstance(loader, Iterator):
         raise ValueError(

@@ -1,8 +1,10 @@
 """Checkpoints: everything a run needs to go on bit for bit, in one safetensors file each."""
 
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +12,26 @@ import torch
 from torch import Tensor
 
 from bayesify.atomic import checked_tensors, read_header, read_tensors, write_tensors
+from bayesify.checks import Count, NotNegativeCount, misfit
+from bayesify.samplers import Sampler
 
 FORMAT = 1
+NAME = "step-{:09d}.safetensors"
 #: what a `RunState` puts into a checkpoint, and of what kind it is
 KINDS: dict[str, Any] = {
-    **dict.fromkeys(("epoch", "batch", "step", "seen", "bad_epochs"), int),
-    **dict.fromkeys(("sums", "history", "random", "epoch_random"), list),
+    **dict.fromkeys(("epoch", "batch", "step", "seen", "bad_epochs"), NotNegativeCount),
+    **dict.fromkeys(("sums", "random", "epoch_random"), list),
+    "history": list[Mapping[str, Any]],
     **dict.fromkeys(("model", "optimizer"), dict),
     **dict.fromkeys(("schedule", "warmup", "ema"), dict | None),
-    "best": float | int | None,
+    "best": Real | None,
     "epoch_generator": Tensor | None,
+    "clipped?": NotNegativeCount,
+    "num_steps?": Count,
+    **dict.fromkeys(("data?", "settings?"), dict),
 }
+#: what samplers and Adafactor remember in other shapes
+NOT_BY_ENTRY = ("pull_blocks", "centre", "row_var", "col_var")
 #: path -> (when it was looked at, is it sound?) of checkpoints that this process wrote, read or checked
 _seen: dict[Path, tuple[tuple[int, int], bool]] = {}
 #: the errors of a state that is not built as it was written
@@ -66,7 +77,7 @@ def write_checkpoint(folder: Path, step: int, state: Mapping[str, Any], keep_las
     plain = flatten(state, "state", tensors)
     if not write:
         return
-    path, kept = folder / f"step-{step:09d}.safetensors", 0
+    path, kept = folder / NAME.format(step), 0
     write_tensors(path, tensors, {"checkpoint": FORMAT, "state": plain})
     remember(path, sound=True)
     for _, each in find_checkpoints(folder):
@@ -113,12 +124,26 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     tensors = read_tensors(path, header)
     try:
         state = unflatten(header["state"], tensors)
-        for name, kind in KINDS.items():
-            if not isinstance(state[name], kind):
-                raise TypeError(f"{name} is {state[name]!r}")
+        wrong = misfit(state, KINDS, "state")
+        if wrong is not None:
+            raise TypeError(f"{wrong} is missing, or cannot be so")
+        _check_counts(state, path)
     except (*STRUCTURAL, ValueError) as error:
         raise ValueError(f"{path} is damaged: its structure has changed ({_words(error)})") from None
     return state
+
+
+def _check_counts(state: Mapping[str, Any], path: Path) -> None:
+    """Numbers that say the same thing twice do."""
+    ranks = {len(state[name]) for name in ("sums", "random", "epoch_random")}
+    if len(ranks) > 1 or 0 in ranks:
+        raise TypeError("the processes are not as many everywhere")
+    if state["epoch"] != len(state["history"]):
+        raise TypeError(f"epoch {state['epoch']} after {len(state['history'])} rows of history")
+    if state["best"] is not None and math.isnan(state["best"]):
+        raise TypeError("the best value is none")
+    if path.name != NAME.format(state["step"]):
+        raise TypeError(f"step {state['step']} is not that of the file")
 
 
 def sound_checkpoints(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -155,13 +180,22 @@ def load_like(target: Tensor, value: Tensor) -> Tensor:
 def optimizer_state(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """A stored optimiser state, with every tensor of a parameter's shape placed like that parameter."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    placed = {
-        index: {
-            key: load_like(parameters[index], value)
-            if isinstance(value, Tensor) and value.shape == parameters[index].shape
-            else value
-            for key, value in entry.items()
-        }
-        for index, entry in state["state"].items()
-    }
+    known = isinstance(optimizer, Sampler) or type(optimizer).__module__.startswith("torch.optim.")
+    placed: dict[int, dict[str, Any]] = {}
+    for index, entry in state["state"].items():
+        p, placed[index] = parameters[index], {}
+        for key, value in entry.items():
+            if known and isinstance(value, Tensor) and key not in NOT_BY_ENTRY:
+                _check_state(f"{key} of parameter {index}", value, p)
+            like = isinstance(value, Tensor) and value.shape == p.shape
+            placed[index][key] = load_like(p, value) if like else value
     return {**state, "state": placed}
+
+
+def _check_state(name: str, value: Tensor, parameter: Tensor) -> None:
+    """What an optimiser remembers of a parameter is of its shape, or one number, and finite; steps are counted."""
+    counts = name.startswith("step ")
+    shapes = ((),) if counts else ((), parameter.shape)
+    right = value.shape in shapes and value.is_floating_point() and bool(value.isfinite().all())
+    if not right or (counts and value < 0):
+        raise TypeError(f"{name} is {tuple(value.shape)} of {value.dtype}, or not finite")

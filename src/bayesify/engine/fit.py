@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 
+from bayesify.batches import check_loader
 from bayesify.checks import NonFiniteError
 from bayesify.engine.history import History
 from bayesify.engine.loop import Loop
@@ -80,8 +81,7 @@ def fit(
         )
     loaders = {"train_loader": train_loader, "val_loader": () if val_loader is None else val_loader}
     for name, loader in loaders.items():
-        if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-            raise TypeError(f"{name}={loader!r} must give batches, (input, target) pairs: e.g. a DataLoader")
+        check_loader(loader, name)
     if options.patience is not None and val_loader is None:
         raise ValueError(f"patience={options.patience!r} needs a val_loader to watch")
     loop = Loop(model, train_loader, val_loader, options)

@@ -1,7 +1,6 @@
 """bf.fit_members: the members of a deep ensemble, each trained by a group of processes of its own."""
 
 import csv
-import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,8 +10,8 @@ from typing import Any
 
 import torch
 
-from bayesify.atomic import read_text, write_json
-from bayesify.checks import Count, Positive, check_whole, checked
+from bayesify.atomic import read_json, write_json
+from bayesify.checks import Count, Positive, check_content, check_whole, checked
 from bayesify.engine.fit import fit
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.groups import Group, World, split_processes
@@ -103,10 +102,9 @@ class _Member:
 
     def read(self) -> dict[str, Any]:
         path = self.folder / NOTE
-        try:
-            return json.loads(read_text(path)) if path.exists() else {}
-        except ValueError as error:
-            raise ValueError(f"{path} is damaged: {error}") from None
+        note = read_json(path) if path.exists() else {}
+        check_content(note, {"seed?": int | None, "finished_epochs?": int | None}, path)
+        return note
 
     def write(self, finished_epochs: int | None) -> None:
         note = {"seed": self.seed, "finished_epochs": finished_epochs}

@@ -28,6 +28,7 @@ class TrainingOptions(OptionTable):
         HOW,
         "Seed of the weights, the order of the data and the draws.",
         None,
+        least=0,
         by_default="random numbers go on from where they are",
     )
     lr: float | None = option(HOW, "Learning rate.", None, above=0, by_default="0.001, or the sampler's own")

@@ -70,11 +70,18 @@ def agree_on_num_data(model: Any, found: int | None) -> None:
         )
 
 
+def number_of_batches(loader: Any) -> float:
+    """Of an epoch; infinite for a stream, which does not know its end."""
+    try:
+        return len(loader)
+    except TypeError:
+        return math.inf
+
+
 def number_of_steps(loader: Any, accumulate: int, given: int | None) -> int | None:
     """Optimiser steps in an epoch: `given` for a stream, which does not know its end, and None where nobody does."""
-    try:
-        num_batches = len(loader)
-    except TypeError:
+    num_batches = number_of_batches(loader)
+    if num_batches == math.inf:
         return given
     if num_batches == 0:
         raise ValueError("train_loader is empty: it gives no batch (drop_last with too few examples?)")

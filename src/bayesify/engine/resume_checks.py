@@ -6,13 +6,18 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bayesify.files.differences import changes, differences, first_few
+from bayesify.files.differences import changes, differences, first_few, shapes_of
 from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
 
 NO_FINGERPRINT = (
     "the stored run has no fingerprint of its data (an older bayesify wrote it): whether they are the same as before "
     "is not known"
+)
+
+STREAM = (
+    "the data are a stream, which has no fingerprint: that they are those of the stored run is not checked, others "
+    "would not be noticed"
 )
 
 
@@ -23,8 +28,8 @@ def check_same_network(model: nn.Module, stored: Mapping[str, Tensor], folder: P
     # not the draws of a chain
     theirs = {name: t for name, t in stored.items() if name in mine or name not in state}
     found = differences(
-        mine,
-        theirs,
+        shapes_of(mine),
+        shapes_of(theirs),
         only_mine="it lacks ",
         only_stored="it has also ",
         shapes="{name} is {stored} there and {mine} here",

@@ -1,7 +1,9 @@
 """Where a run stands: everything that changes while it goes on, and that a checkpoint holds."""
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bayesify import torch_internals as internals
+from bayesify.checks import naming
 from bayesify.engine.averaging import MovingAverage
 from bayesify.engine.checkpoint import (
     STRUCTURAL,
@@ -21,9 +24,15 @@ from bayesify.engine.checkpoint import (
 )
 from bayesify.engine.history import History
 from bayesify.engine.options import FitOptions
-from bayesify.engine.position import batches, can_resume_inside
+from bayesify.engine.position import batches, can_resume_inside, number_of_batches
 from bayesify.engine.randomness import random_state, restore_random_state
-from bayesify.engine.resume_checks import NO_FINGERPRINT, check_same_data, check_same_network, other_settings
+from bayesify.engine.resume_checks import (
+    NO_FINGERPRINT,
+    STREAM,
+    check_same_data,
+    check_same_network,
+    other_settings,
+)
 from bayesify.engine.schedules import changed_length, check_length, make_schedule
 from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
@@ -124,7 +133,7 @@ class RunState:
 
     def is_best(self, value: float) -> bool:
         """Is this epoch's validation the best so far? Counts the epochs in a row that are not."""
-        if self.best is None or value < self.best:
+        if not math.isnan(value) and (self.best is None or value < self.best):
             self.best, self.bad_epochs = value, 0
             return True
         self.bad_epochs += 1
@@ -174,7 +183,8 @@ class RunState:
         for path, state in sound_checkpoints(folder):
             try:
                 other_data = self._check(state, folder.parent, options)
-                self._go_on(state, loader, other_data)
+                with naming(folder.parent):
+                    self._go_on(state, loader, other_data)
             except STRUCTURAL as error:
                 give_up(path, error)
                 self.history.clear()
@@ -199,13 +209,14 @@ class RunState:
         """Be where the checkpoint is."""
         rank = self.fabric.global_rank
         self._load(state)
-        for i, sum_ in enumerate(self.sums):
-            sum_.copy_(state["sums"][rank][i])
-        for name in PLACE:
-            setattr(self, name, state[name])
-        self.clipped = state.get("clipped", 0)
-        self.history.extend(state["history"])
-        jump = changed_length(self.schedule, state.get("num_steps"), self.num_steps)
+        with _damage("place"):
+            for i, sum_ in enumerate(self.sums):
+                sum_.copy_(state["sums"][rank][i])
+            for name in PLACE:
+                setattr(self, name, state[name])
+            self.clipped = state.get("clipped", 0)
+            self.history.extend(state["history"])
+            jump = changed_length(self.schedule, state.get("num_steps"), self.num_steps)
         if jump is not None:
             self.history.notes.append(jump)
         self.epoch_random = state["epoch_random"][rank]
@@ -215,12 +226,12 @@ class RunState:
             self.history.notes.append(f"{what} resumes at the start of its epoch")
             self.begin_epoch()
             random = self.epoch_random
+        elif self.batch > (length := number_of_batches(loader)):
+            raise IndexError(f"batch {self.batch} of an epoch that has {length}")
         self.history.notes.append(f"resumed at epoch {self.epoch + 1}, step {self.step}")
         for each in (self.epoch_random, random):  # both, so that neither turns out damaged later
-            try:
+            with _damage("random state"):
                 restore_random_state(*each)
-            except (ValueError, RuntimeError) as error:
-                raise TypeError(f"random state: {error}") from error
 
     def _check(self, state: dict[str, Any], folder: Path, options: FitOptions) -> bool:
         """Can this run go on from that checkpoint, and are its data others? Nothing is changed yet."""
@@ -233,6 +244,8 @@ class RunState:
         check_length(self.schedule, state["schedule"], options.epochs, str(folder))
         if "data" not in state:
             self.history.notes.append(NO_FINGERPRINT)
+        elif not self.data:
+            self.history.notes.append(STREAM)
         other = check_same_data(state.get("data"), self.data, folder, options.data_changed)
         if other:
             self.history.notes.append(f"goes on with other data: {'; '.join(other)}")
@@ -241,7 +254,8 @@ class RunState:
     def _load(self, state: dict[str, Any]) -> None:
         # first what may refuse: the model of a chain goes back to its place, and forgets later draws
         asked = _settings(self.optimizer)
-        self.optimizer.load_state_dict(optimizer_state(state["optimizer"], self.optimizer))
+        with _damage("optimizer", RuntimeError):  # its ValueErrors are refusals
+            self.optimizer.load_state_dict(optimizer_state(state["optimizer"], self.optimizer))
         stored = _settings(self.optimizer)
         other = [name for name, value in asked.items() if stored.get(name, value) != value]
         if other:
@@ -249,12 +263,28 @@ class RunState:
             note = f"{here} asked for, but the stored run has {there} and goes on with that"
             self.history.notes.append(note)
         mine = self.model.state_dict()
-        placed = {name: load_like(mine[name], value) for name, value in state["model"].items()}
-        self.model.load_state_dict(placed)
+        with _damage("model"):
+            placed = {name: load_like(mine[name], value) for name, value in state["model"].items()}
+            self.model.load_state_dict(placed)
+            bad = [name for name, p in self.model.named_parameters() if not p.isfinite().all()]
+            if bad:
+                raise ValueError(f"{bad[0]} is not finite")
         for name in PARTS:
             part = getattr(self, name)
             if part is not None and state[name] is not None:
-                part.load_state_dict(state[name])
+                with _damage(name):
+                    part.load_state_dict(state[name])
+
+
+@contextmanager
+def _damage(part: str, *kinds: type[Exception]) -> Iterator[None]:
+    """What goes wrong in here is a checkpoint that cannot be, and no refusal."""
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, kinds or (ValueError, RuntimeError, OverflowError)):
+            raise
+        raise TypeError(f"{part}: {error}") from error
 
 
 def assumed(model: BayesianModule, options: FitOptions) -> str | SamplingWarning | None:

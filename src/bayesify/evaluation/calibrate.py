@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from bayesify.batches import check_loader
 from bayesify.checks import Count, checked
 from bayesify.evaluation.evaluate import counted_targets, predictions
 from bayesify.likelihoods.shapes import log_of, match_real
@@ -42,6 +43,8 @@ def calibrate(
         raise TypeError(
             f"model={type(model).__name__} must be what bf.bayesify returned; of a DDP wrapper give model.module"
         )
+    if val_loader is not None:
+        check_loader(val_loader, "val_loader")
     before, model.calibration = model.calibration, None
     if val_loader is None:
         return None

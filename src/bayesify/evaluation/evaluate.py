@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bayesify.batches import inputs_for, target_of, to_device
+from bayesify.batches import check_loader, inputs_for, target_of, to_device
 from bayesify.checks import Count, checked
 from bayesify.evaluation import metrics
 from bayesify.evaluation.metrics import ClassificationTally, RegressionTally
@@ -47,8 +47,7 @@ def evaluate(
     """
     if not hasattr(model, "likelihood"):
         raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned")
-    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise TypeError(f"loader={loader!r} must give batches, (input, target) pairs: e.g. a DataLoader")
+    check_loader(loader, "loader")
     if model.likelihood.task == "regression":
         if ood is not None:
             raise ValueError("ood= is for classification: a regression has no score of unknown inputs here")

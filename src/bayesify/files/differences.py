@@ -6,27 +6,29 @@ from typing import Any
 
 from torch import Tensor
 
+Shape = tuple[int, ...]
+
 
 def differences(
-    mine: Mapping[str, Tensor],
-    stored: Mapping[str, Tensor],
+    mine: Mapping[str, Shape],
+    stored: Mapping[str, Shape],
     *,
     only_mine: str,
     only_stored: str,
     shapes: str,
     num_named: int,
 ) -> str:
-    """The differences in words; empty where there are none.
+    """The differences in words, of names and shapes; empty where there are none.
 
     only_mine, only_stored:  the words before names that one side lacks
     shapes:     of a tensor that both have, a text with {name}, {mine} and {stored}
     num_named:  how many of a kind are written out
     """
-    other = [name for name in mine if name in stored and mine[name].shape != stored[name].shape]
+    other = [name for name in mine if name in stored and mine[name] != stored[name]]
     kinds = (
         (only_mine, [name for name in mine if name not in stored]),
         (only_stored, [name for name in stored if name not in mine]),
-        ("", [shapes.format(name=n, mine=_shape(mine[n]), stored=_shape(stored[n])) for n in other]),
+        ("", [shapes.format(name=n, mine=mine[n], stored=stored[n]) for n in other]),
     )
     return "; ".join(words + first_few(found, num_named) for words, found in kinds if found)
 
@@ -58,8 +60,9 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-def _shape(tensor: Tensor) -> tuple[int, ...]:
-    return tuple(tensor.shape)
+def shapes_of(tensors: Mapping[str, Tensor]) -> dict[str, Shape]:
+    """Every name with its shape."""
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def first_few(found: Sequence[str], most: int) -> str:

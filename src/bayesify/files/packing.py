@@ -1,11 +1,17 @@
 """Tensors of which only some entries matter, as files hold them: the places of those entries and their values."""
 
+import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
+from bayesify.checks import Range
+from bayesify.files.differences import Shape
+
+#: what `pack` says about the tensors that are packed
+HOW = {"*": {"shape": list[Annotated[int, Range(least=0, most=2**48)]], "places": str, "value?": float}}
 INT32 = 2**31  # tensors of fewer entries have places of four bytes
 
 
@@ -57,13 +63,24 @@ def _zeros(tensor: Tensor) -> Tensor:
     return zero & ~tensor.signbit() if tensor.is_floating_point() else zero
 
 
-def unpack(tensors: Mapping[str, Any], how: Mapping[str, Any]) -> dict[str, Any]:
-    """The tensors that `pack` took, with their values where they were idle."""
+def dense_shapes(shapes: Mapping[str, Shape], how: Mapping[str, Any]) -> dict[str, Shape]:
+    """The shapes that the tensors of a file have after `unpack`."""
     places = {entry["places"] for entry in how.values()}
-    whole = {name: tensor for name, tensor in tensors.items() if name not in places}
+    plain = {name: shape for name, shape in shapes.items() if name not in places}
+    return {**plain, **{name: tuple(entry["shape"]) for name, entry in how.items()}}
+
+
+def unpack(tensors: Mapping[str, Tensor], how: Mapping[str, Any], most: float) -> dict[str, Tensor]:
+    """The tensors that `pack` took, with their values where they were idle; none may have more than `most` entries."""
+    hidden = {entry["places"] for entry in how.values()}
+    whole = {name: tensor for name, tensor in tensors.items() if name not in hidden}
     for name, entry in how.items():
-        shape = torch.Size(entry["shape"])
-        dense = tensors[name].new_full((shape.numel(),), entry.get("value", 0.0))
-        dense[tensors[entry["places"]].long()] = tensors[name]
-        whole[name] = dense.view(shape)
+        size, values, places = math.prod(entry["shape"]), tensors.get(name), tensors.get(entry["places"])
+        if values is None or places is None or places.dtype not in (torch.int32, torch.int64) or size > most:
+            raise ValueError(f"sparse.{name} does not fit the tensors")
+        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < size:
+            raise ValueError(f"sparse.{name} has places outside of its shape {tuple(entry['shape'])}")
+        dense = values.new_full((size,), entry.get("value", 0.0))
+        dense[places.long()] = values
+        whole[name] = dense.view(entry["shape"])
     return whole

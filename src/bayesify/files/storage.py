@@ -5,14 +5,15 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from bayesify.atomic import read_header, read_tensors, write_tensors
-from bayesify.files.differences import differences, first_few
-from bayesify.files.packing import pack, unpack
+from bayesify.atomic import read_header, read_tensors, stored_shapes, write_tensors
+from bayesify.checks import Count, NotNegativeCount, Positive, Range, check_content, fits, naming
+from bayesify.files.differences import Shape, differences, first_few, shapes_of
+from bayesify.files.packing import HOW, dense_shapes, pack, unpack
 from bayesify.likelihoods import LIKELIHOODS, Likelihood
 from bayesify.likelihoods.base import LEARNED
 from bayesify.methods import Method, method
@@ -22,6 +23,9 @@ from bayesify.posteriors.chain.draw_files import DrawReference
 from bayesify.posteriors.chain.stored_draws import listing
 from bayesify.priors import prior
 
+T = TypeVar("T")
+#: what is raised where a header asks for what cannot be made
+CANNOT_BE = (TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 FORMAT = 4  # the newest that this version reads: a file of a run, which refers to draws beside it
 SELF_CONTAINED = 3
 #: draws of a chain, (draws, *shape), which are left in the file
@@ -38,7 +42,7 @@ def save(model: BayesianModule, path: str | Path) -> None:
     """
     if not isinstance(model, BayesianModule):
         raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned")
-    _write(model, Path(path), None)
+    _write(model, as_path(path), None)
 
 
 def save_in_run(model: BayesianModule, path: Path) -> None:
@@ -76,7 +80,7 @@ def load(
     Everything is checked first: a file that is damaged, truncated, foreign or newer, or a network with
     other keys or shapes, raises, names the difference, and leaves `net` as it was.
     """
-    path = Path(path)
+    path = as_path(path)
     if not isinstance(net, nn.Module):
         raise TypeError(
             f"net={net!r} must be a network of the architecture that {path} was saved with: the file holds "
@@ -84,42 +88,108 @@ def load(
         )
     if isinstance(net, BayesianModule):
         raise TypeError("net is a model: give the plain network to bf.load, which makes a model of it")
+    device = None if map_location is None else _device(map_location)
+    header = _read_header(path)
+    sparse, shapes = header.get("sparse", {}), stored_shapes(path, header)
+    _compare(path, "network", shapes_of(net.state_dict()), _inside(dense_shapes(shapes, sparse), "net."))
+    if header["custom_output"] and output is None:
+        warnings.warn(f"{path} was saved from a model with output=: give bf.load(..., output=...) again")
+    law = _likelihood(path, header["likelihood"], likelihood)
+    try:
+        with naming(path, *CANNOT_BE):
+            most = max((t.numel() for t in net.state_dict().values()), default=1) * _longest(shapes)
+            rows = read_tensors(path, header, lambda name: bool(DRAWS.match(name)) and name not in sparse)
+            tensors = unpack(rows, sparse, most)
+            model = _made(net, header, law, output, max(len(shapes), _longest(shapes)))
+            outside = {
+                name: DrawReference.read(path, at) for name, at in header.get("references", {}).items()
+            }
+            model.posterior.make_room(_inside({**tensors, **outside}, "posterior."))
+            with listing():
+                mine = model.state_dict()
+        tensors = {name: t for name, t in tensors.items() if name in mine or not DRAWS.match(name)}
+        _compare(path, "model", shapes_of(mine), shapes_of(tensors))
+        with naming(path, *CANNOT_BE):
+            model.load_state_dict(tensors)
+            model.posterior.take_plain_data(header.get("posterior"))
+    except (ValueError, OSError):
+        without_guards(net)
+        raise
+    _warn_of_nonfinite(path, tensors, {name for name, _ in model.named_parameters()})
+    model.calibration = header.get("calibration")  # files of 0.1 have none, nor the next
+    return model if device is None else model.to(device)
+
+
+#: what the header of a model says; files of 0.1 have less
+HEADER: dict[str, Any] = {
+    "format?": NotNegativeCount,
+    "method": {"name": str, "options": dict},
+    "likelihood": {"name": str, "options": dict},
+    "num_data": Count | None,
+    "random": list[str],
+    "custom_output": bool,
+    "calibration?": Positive | None,
+    "sparse?": HOW,
+    "references?": dict,
+}
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    """The header of a model of a format that we know, every entry of its kind."""
     header = read_header(path)
     if "checkpoint" in header:
         raise ValueError(
             f"{path} is a checkpoint of a run: load the run's model.safetensors or best.safetensors"
         )
-    if header.get("format", 0) > FORMAT:
+    if fits(header.get("format"), Annotated[int, Range(above=FORMAT)]):
         raise ValueError(
             f"{path} has format {header['format']}, this bayesify ({FORMAT}) is older: upgrade bayesify"
         )
-    sparse = header.get("sparse", {})
-    tensors = unpack(
-        read_tensors(path, header, lambda name: bool(DRAWS.match(name)) and name not in sparse), sparse
-    )
-    _compare(path, "network", net.state_dict(), _inside(tensors, "net."))
-    if header["custom_output"] and output is None:
-        warnings.warn(f"{path} was saved from a model with output=: give bf.load(..., output=...) again")
-    law = _likelihood(path, header["likelihood"], likelihood)
+    check_content(header, HEADER, path)
+    return header
+
+
+def check_network(path: Path, net: nn.Module) -> None:
+    """Raise where the model in `path` is not of a network like `net`, which may be on the device "meta"."""
+    header = _read_header(path)
+    shapes = dense_shapes(stored_shapes(path, header), header.get("sparse", {}))
+    _compare(path, "network", shapes_of(net.state_dict()), _inside(shapes, "net."))
+
+
+def _longest(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    return max((size for shape in shapes.values() for size in shape), default=1)
+
+
+def _made(
+    net: nn.Module, header: Mapping[str, Any], law: Likelihood, output: Callable[[Any], Any] | None, most: int
+) -> BayesianModule:
+    """The model of a header around `net`, its numbers still to come; of at most so many members or components."""
     made = make_method(header["method"]).fixed_to(header["random"])
+    for name in ("num_members", "num_components"):
+        if getattr(made, name, 0) > most:
+            raise ValueError(f"method.options.{name} is more than the tensors are for")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # members are overwritten: how they started does not matter
-        model = bayesify(net, made, law, header["num_data"], output=output)
+        return bayesify(net, made, law, header["num_data"], output=output)
+
+
+def _device(map_location: Any) -> torch.device:
     try:
-        outside = {name: DrawReference.read(path, at) for name, at in header.get("references", {}).items()}
-        model.posterior.make_room(_inside({**tensors, **outside}, "posterior."))
-        with listing():
-            mine = model.state_dict()
-        tensors = {name: t for name, t in tensors.items() if name in mine or not DRAWS.match(name)}
-        _compare(path, "model", mine, tensors)
-    except (ValueError, OSError):
-        without_guards(net)
-        raise
-    model.load_state_dict(tensors)
-    _warn_of_nonfinite(path, tensors, {name for name, _ in model.named_parameters()})
-    model.calibration = header.get("calibration")  # files of 0.1 have none, nor the next
-    model.posterior.take_plain_data(header.get("posterior"))
-    return model if map_location is None else model.to(map_location)
+        device = torch.device(map_location)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ValueError(
+            f"map_location={map_location!r} cannot be used here ({str(error).splitlines()[0]}): give 'cpu', or leave "
+            f"it out"
+        ) from None
+    return device
+
+
+def as_path(path: Any) -> Path:
+    """`path` as a path; anything that is none is named."""
+    if not isinstance(path, str | Path) or not str(path):
+        raise TypeError(f"path={path!r} must be the name of a file, e.g. 'model.safetensors'")
+    return Path(path)
 
 
 def header_of(model: BayesianModule) -> dict[str, Any]:
@@ -167,7 +237,8 @@ def _likelihood(path: Path, data: Mapping[str, Any], given: Likelihood | None) -
             f"bf.load(..., likelihood=...), or register the class, bf.likelihoods.LIKELIHOODS[{name!r}] = ..."
         )
     if given is None:
-        return LIKELIHOODS[name](**options)
+        with naming(path, *CANNOT_BE):
+            return LIKELIHOODS[name](**options)
     if not isinstance(given, Likelihood):
         raise TypeError(
             f"likelihood={given!r} must be a likelihood object, made with the options {options!r}"
@@ -202,11 +273,11 @@ def _warn_of_nonfinite(path: Path, tensors: Mapping[str, Tensor], parameters: se
         )
 
 
-def _inside(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def _inside(tensors: Mapping[str, T], prefix: str) -> dict[str, T]:
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
-def _compare(path: Path, what: str, mine: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
+def _compare(path: Path, what: str, mine: Mapping[str, Shape], stored: Mapping[str, Shape]) -> None:
     """Raise where the tensors of the file are not those of the network or model."""
     found = differences(
         mine,

@@ -1,12 +1,12 @@
 """Classes: one of C per example (or per position of an example)."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.checks import checked
+from bayesify.checks import Range, checked
 from bayesify.laws.noise import random_signs
 from bayesify.likelihoods.base import Likelihood
 from bayesify.likelihoods.shapes import at_least_float32, normal_log_prob, sum_over_example
@@ -32,7 +32,7 @@ class Categorical(Likelihood):
     @checked
     def __init__(
         self,
-        class_dim: int = 1,
+        class_dim: Annotated[int, Range(least=-8, most=8)] = 1,
         ignore_index: int = -100,
         class_weight: Tensor | list[float] | None = None,
     ) -> None:
@@ -43,11 +43,7 @@ class Categorical(Likelihood):
         self.register_buffer("class_weight", weight)
 
     def check(self, output: Tensor, target: Tensor, values: bool) -> Tensor:
-        if output.dim() < 2:
-            raise ValueError(
-                f"the network's output has shape {tuple(output.shape)}; a categorical likelihood needs "
-                f"(batch, classes, ...): use likelihood='bernoulli' for one logit per example"
-            )
+        self._check_output(output)
         classes = output.shape[self.class_dim]
         if target.is_floating_point() and target.shape == output.shape:
             return self._check_soft(target, values)
@@ -70,6 +66,16 @@ class Categorical(Likelihood):
                     f"classes must lie in 0..{classes - 1}"
                 )
         return target
+
+    def _check_output(self, output: Tensor) -> None:
+        if output.dim() < 2 or not -output.dim() <= self.class_dim < output.dim():
+            needed = "(batch, ..., classes)" if self.class_dim < 0 else "(batch, classes, ...)"
+            raise ValueError(
+                f"the network's output has shape {tuple(output.shape)}; a categorical likelihood with "
+                f"class_dim={self.class_dim} needs {needed}: "
+                f"give inputs with their batch dimension, x[None] of a single one, or "
+                f"use likelihood='bernoulli' for one logit per example"
+            )
 
     def _check_soft(self, target: Tensor, values: bool) -> Tensor:
         if values:
@@ -103,6 +109,7 @@ class Categorical(Likelihood):
         return -sum_over_example(loss)
 
     def summarize(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        self._check_output(output)
         probs = at_least_float32(output).softmax(self.class_dim)
         return probs, torch.special.entr(probs).sum(self.class_dim)
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
-from bayesify.checks import Count
+from bayesify.checks import Range
 from bayesify.methods.base import Method
 from bayesify.methods.point import Point
 from bayesify.objectives import DataTerm
@@ -33,7 +33,7 @@ class DeepEnsemble(Method):
     )
 
     method: Method = field(default_factory=Point)
-    num_members: Count = 5
+    num_members: Annotated[int, Range(least=1, most=10_000)] = 5
 
     def __init__(self, method: Method | None = None, num_members: int = 5) -> None:
         method = Point() if method is None else method

@@ -68,7 +68,7 @@ class EnsemblePatching(Method):
         "Bayesian Neural Network. 2019."
     )
 
-    num_components: Annotated[int, Range(least=2)] = 5
+    num_components: Annotated[int, Range(least=2, most=10_000)] = 5
     assignment: str = "layer"
     mixing: str | Sequence[float] = "uniform"
     temperature: Positive = 0.5

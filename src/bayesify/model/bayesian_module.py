@@ -130,6 +130,10 @@ class BayesianModule(nn.Module):
         check_whole(num_draws, "num_draws", 1)
         if mode not in MODES:
             check_choice(frozenset(MODES), mode, "mode")
+        if x is None or isinstance(x, int | float):
+            raise TypeError(
+                f"x={x!r} must be a batch of inputs, as the network takes them: a tensor (batch, …)"
+            )
         here = None if is_loader(x) else device_of(x)
         x = x if here is None else beside(self, x)
         with self._locked(), evaluating(self), torch.no_grad():

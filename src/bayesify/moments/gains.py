@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.checks import Count, checked
+from bayesify.checks import Count, NotNegative, check_content, checked
 from bayesify.moments.missing import calling_module
 from bayesify.moments.registry import spelled
 from bayesify.moments.standin import StandIn
@@ -48,6 +48,11 @@ class Gains:
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> "Gains":
         """From what `plain` gave."""
+        check_content(
+            data, {"names": list[str], "values": list[NotNegative], "num_draws": Count}, "posterior"
+        )
+        if len(data["names"]) != len(data["values"]):
+            raise ValueError("posterior.values must be as many as the names")
         return cls(tuple(data["names"]), tuple(data["values"]), data["num_draws"])
 
     def __str__(self) -> str:

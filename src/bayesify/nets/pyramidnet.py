@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayesify.checks import Count, NotNegative, checked
+from bayesify.checks import Depth, NotNegative, checked
 from bayesify.nets.parts import check_image, pad_channels, pooled_head
 from bayesify.nets.resnet import ConvNorm
 
@@ -61,7 +61,7 @@ class PyramidNet(nn.Module):
 
 @checked
 def pyramidnet(
-    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), depth: Count = 20, alpha: NotNegative = 48.0
+    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), depth: Depth = 20, alpha: NotNegative = 48.0
 ) -> PyramidNet:
     """PyramidNet of basic blocks.
 

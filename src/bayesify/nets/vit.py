@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayesify.checks import Count, Rate, checked
+from bayesify.checks import Count, Depth, Rate, checked
 from bayesify.nets.parts import check_image, dropout_layer
 
 
@@ -109,7 +109,7 @@ def vit(
     input_shape: tuple[int, ...],
     patch: Count = 16,
     dim: Count = 384,
-    depth: Count = 12,
+    depth: Depth = 12,
     heads: Count = 6,
     mlp_dim: Count | None = None,
     dropout: Rate = 0.0,

@@ -142,7 +142,7 @@ class Members(Posterior):
         return [self._of(i).plain_data() for i in range(len(self.posteriors))]
 
     def take_plain_data(self, data: Any) -> None:
-        for i, each in enumerate(data or []):
+        for i, each in zip(range(len(self.posteriors)), data or [], strict=data is not None):
             self._of(i).take_plain_data(each)
 
     def describe(self, name: str) -> str:

@@ -35,7 +35,7 @@ class NonFinitePredictionError(ValueError):
         wrong = f"the inputs of {of} hold NaN or infinite numbers: mend them" if inputs else (
             f"the predictions of {of} are NaN, their inputs are not: the network overflows, or its weights are NaN"
         )  # fmt: skip
-        super().__init__(f"{wrong}; predict(on_nonfinite='nan') answers NaN and label -1 for these")
+        super().__init__(f"{wrong}; predict(on_nonfinite='nan') answers NaN for these (label -1, of classes)")
 
 
 @contextmanager

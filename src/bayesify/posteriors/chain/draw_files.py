@@ -7,12 +7,13 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from torch import Tensor
 from torch import distributed as dist
 
-from bayesify.atomic import read_header, read_tensors, write_tensors, write_text
+from bayesify.atomic import read_header, read_json, read_tensors, sealed_json, write_tensors, write_text
+from bayesify.checks import NotNegativeCount, Range, check_content, fits
 from bayesify.posteriors.chain.draw_store import DrawKey
 from bayesify.rows import Rows
 
@@ -20,6 +21,8 @@ FORMAT = 1
 INDEX = "index.json"
 NAME = r"draw-(\d+)-(\d+)\.safetensors"
 Shapes = Mapping[str, tuple[int, ...]]
+#: what it says
+LISTED = {"format?": int, "draws": list[list[NotNegativeCount]], "shapes": {"*": list[NotNegativeCount]}}
 
 
 class DrawFolder:
@@ -34,7 +37,7 @@ class DrawFolder:
 
     def file(self, key: DrawKey) -> Path:
         """The file of a draw."""
-        return self.path / f"draw-{key.chain:03d}-{key.step:09d}.safetensors"
+        return self.path / _name(*key)
 
     def write(self, key: DrawKey, draw: Mapping[str, Tensor]) -> bool:
         """Is the draw in its file now?"""
@@ -48,8 +51,8 @@ class DrawFolder:
             return
         keys = list(keys)
         listed = {"format": FORMAT, "draws": [list(p) for p in keys]}
-        text = json.dumps({**listed, "shapes": {name: list(shape) for name, shape in shapes.items()}})
-        _tried(self.path / INDEX, lambda path: write_text(path, text))
+        table = sealed_json({**listed, "shapes": {name: list(shape) for name, shape in shapes.items()}})
+        _tried(self.path / INDEX, lambda path: write_text(path, json.dumps(table)))
         names = {self.file(key).name for key in keys}
         last = max((key.step for key in keys), default=-1)
         for file in os.listdir(self.path):
@@ -64,15 +67,12 @@ class DrawFolder:
             run = (self.path / "draws" / INDEX).is_file()
             remedy = ", but its folder 'draws' has one: give that" if run else ""
             raise FileNotFoundError(f"{self.path} holds no draws: it has no {INDEX}{remedy}")
-        try:
-            index = json.loads(path.read_text(encoding="utf-8"))
-            newer = index.get("format", 0) > FORMAT
-            if not newer and not {"draws", "shapes"} <= set(index):
-                raise ValueError("it does not list draws and shapes")
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is damaged ({error})") from None
-        if newer:
+        index = read_json(path)
+        if isinstance(index, dict) and fits(index.get("format"), Annotated[int, Range(above=FORMAT)]):
             raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify to read it")
+        check_content(index, LISTED, path)
+        if not all(len(key) == 2 for key in index["draws"]):
+            raise ValueError(f"{path} is damaged: draws must be pairs of a chain and a step")
         return index
 
 
@@ -93,6 +93,8 @@ class DrawFile:
         header = read_header(self.path)
         if self.seal not in (None, _fingerprint(header)):
             raise ValueError(f"{self.path} is another draw than the model was saved with")
+        if "step" in header and self.path.name != _name(header.get("chain"), header["step"]):
+            raise ValueError(f"{self.path} is not the draw of that name")
         draw = read_tensors(self.path, header, checked=self.checked)
         wrong = [name for name, shape in shapes.items() if name not in draw or draw[name].shape != shape]
         if wrong:
@@ -172,6 +174,10 @@ class DrawReference(NamedTuple):
 
 def _fingerprint(header: Mapping[str, Any]) -> int:
     return zlib.crc32(json.dumps(header, sort_keys=True).encode())
+
+
+def _name(chain: Any, step: Any) -> str:
+    return f"draw-{chain:03d}-{step:09d}.safetensors" if type(chain) is type(step) is int else ""
 
 
 def _writes() -> bool:

@@ -168,6 +168,9 @@ class StoredDraws(DrawStore):
         taken."""
         keys = [DrawKey(*key) for key in tensors["places"].tolist()]
         draws = {k.removeprefix("draws."): w for k, w in tensors.items() if k.startswith("draws.")}
+        shapes = {name: (len(keys), *shape) for name, (shape, _) in self.like.items()}
+        if draws and {name: tuple(w.shape) for name, w in draws.items()} != shapes:
+            raise ValueError(f"the draws are not {len(keys)} of every weight")
         if "draws" in tensors or draws:
             self.folder, self.keys, self.memory, self.sources = None, keys, {}, {}
         if "draws" in tensors:

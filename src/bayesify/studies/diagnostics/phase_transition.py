@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from bayesify.atomic import read_text, write_text
+from bayesify.atomic import read_json, write_text
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.evaluation.inference_modes import MODES, inference_modes
 from bayesify.model import BayesianModule
@@ -78,7 +78,10 @@ class PhaseRecorder:
         self.seed = seed
         self.rows: list[Row] = []
         if self.path is not None and self.path.exists():
-            self.rows = [Row(**row) for row in json.loads(read_text(self.path))]
+            try:
+                self.rows = [Row(**row) for row in read_json(self.path)]
+            except TypeError as error:
+                raise ValueError(f"{self.path} is damaged ({error}): delete it to begin anew") from None
 
     def record(self, model: BayesianModule, epoch: int) -> dict[str, float]:
         """Measure now; returns the plain numbers, for a history. The global random state stays as it is."""

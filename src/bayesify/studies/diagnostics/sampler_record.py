@@ -2,13 +2,14 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from bayesify.atomic import read_text, write_text
+from bayesify.atomic import read_json, write_text
+from bayesify.checks import check_content
 from bayesify.samplers import Sampler
 from bayesify.studies.diagnostics.monitor import Monitor, relative
 
@@ -28,7 +29,8 @@ class SamplerRecorder:
     def __init__(self, path: str | Path, every: int = 10) -> None:
         self.path, self.every = Path(path), every
         self.monitor: Monitor | None = None
-        self.before: list[dict[str, float]] = json.loads(read_text(self.path)) if self.path.exists() else []
+        self.before: list[dict[str, float]] = read_json(self.path) if self.path.exists() else []
+        check_content(self.before, list[Mapping[str, float | None]], self.path)
 
     def optimizer(self, model: Any, lr: float | None = None) -> Callable[[Iterable[Any]], Sampler]:
         """For `bf.fit(optimizer=)`: the model's sampler, watched."""

@@ -1,19 +1,27 @@
 """An evaluation in the folder of a run: numbers in evaluation.json, arrays in evaluation.npz."""
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from bayesify.atomic import check_is_file, plain_json, read_text, write_atomically, write_json
+from bayesify.atomic import plain_json, read_json, sealed_json, write_atomically, write_json
+from bayesify.checks import Range, check_content, fits
+from bayesify.data.files import read_arrays
 from bayesify.studies.suites.subject import Outcome
 
 FORMAT = 1
 NUMBERS, ARRAYS = "evaluation.json", "evaluation.npz"
+#: what evaluation.json says
+WRITTEN = {
+    "bayesify_evaluation?": int,
+    "facts": dict,
+    "metrics": {"*": Mapping[str, float | None]},
+    "arrays?": list[str],
+}
 
 
 @dataclass(frozen=True)
@@ -41,14 +49,15 @@ def write_evaluation(folder: Path, facts: Mapping[str, Any], outcomes: Mapping[s
     before = read_evaluation(folder)
     kept = before.outcomes if before is not None and before.facts == plain_json(facts) else {}
     merged = {**kept, **outcomes}
+    arrays = {f"{name}.{key}": a for name, outcome in merged.items() for key, a in outcome.arrays.items()}
     content = {
         "bayesify_evaluation": FORMAT,
         "facts": facts,
         "metrics": {name: outcome.metrics for name, outcome in merged.items()},
+        "arrays": sorted(arrays),
     }
-    arrays = {f"{name}.{key}": a for name, outcome in merged.items() for key, a in outcome.arrays.items()}
     write_atomically(folder / ARRAYS, lambda partial: _save(partial, arrays))
-    write_json(folder / NUMBERS, content)
+    write_json(folder / NUMBERS, sealed_json(content))
 
 
 def read_evaluation(folder: Path) -> Evaluation | None:
@@ -56,19 +65,22 @@ def read_evaluation(folder: Path) -> Evaluation | None:
     path = folder / NUMBERS
     if not path.exists():
         return None
-    try:
-        content = json.loads(read_text(path))
-        arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in content["metrics"]}
-        check_is_file(folder / ARRAYS)
-        with np.load(folder / ARRAYS, allow_pickle=False) as stored:
-            for key in stored.files:
-                suite, _, name = key.partition(".")
-                if suite in arrays:
-                    arrays[suite][name] = stored[key]
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise ValueError(f"{path} is damaged: {error}; evaluate the run again") from None
-    if content.get("bayesify_evaluation", 0) > FORMAT:
+    content = read_json(path)
+    if isinstance(content, dict) and fits(
+        content.get("bayesify_evaluation"), Annotated[int, Range(above=FORMAT)]
+    ):
         raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify")
+    check_content(content, WRITTEN, path)
+    arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in content["metrics"]}
+    stored = read_arrays(folder / ARRAYS)
+    if sorted(stored) != content.get("arrays", sorted(stored)):  # files of 0.1 do not list them
+        raise ValueError(
+            f"{folder / ARRAYS} is damaged: it lacks arrays, or has others; evaluate the run again"
+        )
+    for key, array in stored.items():
+        suite, _, name = key.partition(".")
+        if suite in arrays:
+            arrays[suite][name] = array
     outcomes = {
         name: Outcome({k: math.nan if v is None else v for k, v in numbers.items()}, arrays[name])
         for name, numbers in content["metrics"].items()
