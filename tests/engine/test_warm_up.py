@@ -1,10 +1,12 @@
 """Which weights are multiplied by the data themselves."""
 
+import pytest
 import torch
 from torch import nn
 
 import bayesify as bf
 from bayesify.engine.warm_up import entrances, moments
+from bayesify.weights.observing.input_moments import input_moments
 
 
 def found(net: nn.Module, x: torch.Tensor, length: int = 100) -> dict[str, int]:
@@ -53,6 +55,7 @@ def test_the_second_moments_of_what_enters_a_layer() -> None:
     for layer in (
         nn.Conv2d(3, 12, 2, padding=1, stride=(1, 2), bias=False),
         nn.Conv1d(3, 6, 2, dilation=2, bias=False),
+        nn.Conv2d(3, 27, 3, padding="same", bias=False),
     ):
         images = torch.randn(8, 3, *[5] * (layer.weight.dim() - 2))
         size = layer.weight[0].numel()
@@ -63,9 +66,39 @@ def test_the_second_moments_of_what_enters_a_layer() -> None:
 
 
 def test_layers_of_many_inputs_have_none() -> None:
-    """More than 256, unless there are a quarter as many rows; groups; what is too small to have axes."""
+    """More than 257, unless there are a quarter as many rows; groups; what is too small to have axes."""
     assert seen(nn.Linear(300, 2), torch.randn(8, 300)) == {}
     assert seen(nn.Linear(300, 2), torch.randn(100, 300)).keys() == {"weight bias"}
     assert seen(nn.Linear(1, 2, bias=False), torch.randn(8, 1)) == {}
     grouped = nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 1))
     assert seen(grouped, torch.randn(4, 2, 3, 3)).keys() == {"2.weight 2.bias"}
+
+
+class Wider(nn.Linear):
+    """Of (x, x²)."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.cat([x, x.square()], -1))
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_layers_in_a_way_of_their_own_are_left_out() -> None:
+    """And leave no trace: of their weights, of random numbers."""
+    encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+    mask = torch.tensor([[False, False, True]]).expand(2, 3)
+    net = nn.TransformerEncoder(encoder, 1).eval()
+    assert input_moments(net, (torch.randn(2, 3, 4),), {"src_key_padding_mask": mask}) is not None
+    assert seen(nn.Sequential(Wider(6, 1)), torch.randn(4, 3)) == {}
+    assert seen(nn.Conv1d(2, 2, 5, padding="same"), torch.randn(4, 2, 3)).keys() == {"weight bias"}
+    normed = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))
+    before = {name: value.clone() for name, value in normed.state_dict().items()}
+    input_moments(normed, (torch.randn(4, 3),), {})
+    torch.testing.assert_close(dict(normed.state_dict()), before, rtol=0, atol=0)
+
+
+def test_reduced_precision_does_not_reach_the_moments() -> None:
+    x = 10 + 0.1 * torch.randn(64, 3)
+    net = nn.Linear(3, 1, bias=False)
+    with torch.autocast("cpu"):
+        found = input_moments(net, (x,), {})[net.weight][1]
+    torch.testing.assert_close(found, x.T @ x / 64)

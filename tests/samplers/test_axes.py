@@ -132,6 +132,15 @@ def test_weights_that_do_not_belong_together_have_no_axes() -> None:
     assert not sampler.axes.pairs
 
 
+def test_a_bias_of_two_layers_moves_with_one_of_them() -> None:
+    """It would be moved twice."""
+    first, second, bias = (nn.Parameter(torch.ones(*shape)) for shape in ((2, 3), (2, 3), (2,)))
+    sampler = SAMPLERS["atmc"]([first, second, bias], lr=0.1, num_data=5)
+    for _ in range(2):
+        sampler.axes.add(sampler, {first: (bias, seen(4), 5), second: (bias, seen(4), 5)})
+    assert sampler.axes.pairs == [[0, 2]]
+
+
 def run(epochs: int, folder: Path, half: bool = False) -> Tensor:
     torch.manual_seed(0)
     method = bf.ThermostatMCMC(burn_in=80, every=2)

@@ -24,6 +24,7 @@ from bayesify.posteriors.chain.diverged import diverged, first_not_finite
 from bayesify.posteriors.chain.draw_store import DrawKey
 from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.posteriors.members import reinitialize
+from bayesify.samplers.axes import Moments
 from bayesify.samplers.check import Watch
 from bayesify.weights import as_arguments
 from bayesify.weights.copies import copy_of
@@ -159,13 +160,21 @@ class _Chains:
             names = self.model.net.named_parameters()
             mine: dict[Tensor, Tensor] = {p: self.stacked[name] for name, p in names if name in self.stacked}
             data = {mine[p]: dim + 1 for p, dim in found.items() if p in mine}
-            seen = moments(self.model, batch) if warm.watches(self.sampler) else {}
+            seen = self._inputs(batch) if warm.watches(self.sampler) else {}
             inputs = {
                 mine[p]: (b if b is None else mine[b], seen[None], rows)
                 for p, (b, seen, rows) in seen.items()
                 if p in mine and (b is None or b in mine)
             }
             warm.turn(self.sampler, gradients, data, inputs)
+
+    def _inputs(self, batch: Any) -> Moments:
+        """What enters the layers of chain 0, for all of them."""
+        with torch.no_grad(), torch.random.fork_rng():
+            for name, p in self.model.net.named_parameters():
+                if name in self.stacked:
+                    p.copy_(self.stacked[name][0])
+            return moments(self.model, batch)
 
     def _losses(self, batch: Any, weight: float = 1.0) -> Tensor:
         """Of every chain, with a weight of the batch: (chains,)."""

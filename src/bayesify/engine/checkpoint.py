@@ -31,7 +31,7 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("data?", "settings?"), dict),
 }
 #: what samplers and Adafactor remember in other shapes
-NOT_BY_ENTRY = ("pull_blocks", "centre", "row_var", "col_var")
+NOT_BY_ENTRY = ("pull_blocks", "axes", "axes_moments", "axes_count", "row_var", "col_var")
 #: path -> (when it was looked at, is it sound?) of checkpoints that this process wrote, read or checked
 _seen: dict[Path, tuple[tuple[int, int], bool]] = {}
 #: the errors of a state that is not built as it was written

@@ -31,7 +31,7 @@ def warm_up(model: BayesianModule, sampler: Any, batch: Any, fabric: Any) -> str
             return [g if g is None else fabric.all_reduce(g, reduce_op="mean") for g in found]
         return list(found)
 
-    with fabric.autocast():
+    with untouched(model), fabric.autocast():
         data = entrances(model, warm.length * fabric.world_size, batch)
         inputs = moments(model, batch, fabric.all_reduce) if warm.watches(sampler) else {}
     warm.turn(sampler, gradients, data, inputs)

@@ -89,7 +89,7 @@ class Axes:
 
     def add(self, sampler: "Sampler", moments: Moments) -> None:
         """What was seen of the inputs of some layers, to what was seen before. Weights and biases that do not belong
-        to one group, or have no temperature, stay as they are."""
+        to one group, have no temperature, or are in another layer too, stay as they are."""
         groups = {id(p): group for group in sampler.param_groups for p in group["params"]}
         numbers = {id(p): number for number, p in enumerate(_parameters(sampler))}
         for weight, (bias, seen, count) in moments.items():
@@ -97,13 +97,16 @@ class Axes:
             together = bias is None or group is groups.get(id(bias))
             if group is None or group["temperature"] == 0 or not together or not seen.isfinite().all():
                 continue
+            pair = [numbers[id(weight)], -1 if bias is None else numbers[id(bias)]]
+            if pair not in self.pairs:
+                if {*pair} - {-1} & {number for other in self.pairs for number in other}:
+                    continue
+                self.pairs.append(pair)
             state, seen = sampler.state[weight], seen.to(torch.promote_types(weight.dtype, torch.float32))
             if SEEN not in state:
                 state[SEEN], state[COUNT] = torch.zeros_like(seen), seen.new_zeros(())
             state[COUNT] = state[COUNT] + count
             state[SEEN] = torch.lerp(state[SEEN], seen, count / float(state[COUNT]))
-            pair = [numbers[id(weight)], -1 if bias is None else numbers[id(bias)]]
-            self.pairs += [pair] * (pair not in self.pairs)
 
     def turn(self, sampler: "Sampler", last: bool) -> None:
         """Move along the axes of what was seen; the `last` time, it is not needed any more."""

@@ -93,7 +93,8 @@ class Chain(Posterior):
         processes have different ones."""
         for sampler in self._samplers() if _alone() else ():
             if sampler.warm is not None and sampler.warm.watches(sampler):
-                sampler.axes.add(sampler, input_moments(net, call.args, call.kwargs))
+                with torch.random.fork_rng():
+                    sampler.axes.add(sampler, input_moments(net, call.args, call.kwargs))
 
     def num_passes(self, num_draws: int) -> int:
         """One where nothing is kept yet, and not more than the stored draws."""
