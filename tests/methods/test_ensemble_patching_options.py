@@ -29,7 +29,7 @@ def test_the_default_place_depends_on_the_assignment() -> None:
         ({"num_components": 1}, r"num_components=1 must be at least 2; for one component use bf.Point\(\)"),
         (
             {"num_components": 2.5},
-            "num_components=2.5 must be a whole number of at least 2, e.g. num_components=5",
+            "num_components=2.5 must be a whole number of at least 2 and at most 10000, e.g. num_components=5",
         ),
         ({"num_components": "5"}, "num_components='5' must be a whole number"),
         ({"num_components": None}, "num_components=None must be a whole number"),

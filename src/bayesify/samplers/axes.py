@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.samplers.bucket import precise
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class Axes:
     def _gradients(self, layer: Layer) -> tuple[Tensor, Tensor | None]:
         """Those of the layer, found once in a step, however many look at them."""
         given = [p.grad for p in (layer.weight, layer.bias) if p is not None]
-        state = [(id(g), None if g is None else g._version) for g in given]
+        state = [(id(g), None if g is None else internals.version_of(g)) for g in given]
         known, found = self._found.get(id(layer.weight), (None, None))
         if found is None or known != state:
             found = layer.gradients()

@@ -185,7 +185,7 @@ def test_evaluations_are_stored_and_joined(tmp_path: Path) -> None:
 def test_a_damaged_evaluation_is_named(tmp_path: Path) -> None:
     write_evaluation(tmp_path, {}, {"ood": Outcome({"noise/auroc": 0.9})})
     (tmp_path / "evaluation.npz").write_bytes(b"no")
-    with pytest.raises(ValueError, match=r"evaluation\.json is damaged"):
+    with pytest.raises(ValueError, match=r"evaluation\.npz: not a readable npz file"):
         read_evaluation(tmp_path)
 
 
