@@ -49,8 +49,7 @@ def test_the_second_moments_of_what_enters_a_layer() -> None:
     torch.testing.assert_close(seen(nn.Linear(3, 2), x), {"weight bias": joined.T @ joined / 8})
     torch.testing.assert_close(seen(nn.Linear(3, 2, bias=False), x), {"weight -": x.T @ x / 8})
     net = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Dropout(0.5), nn.Linear(2, 1, bias=False))
-    hidden = net[0](x).relu().detach()
-    torch.testing.assert_close(seen(net, x)["3.weight -"], hidden.T @ hidden / 8)
+    assert seen(net, x).keys() == {"0.weight 0.bias"}
     assert all(module.training for module in net)
     for layer in (
         nn.Conv2d(3, 12, 2, padding=1, stride=(1, 2), bias=False),
@@ -71,7 +70,7 @@ def test_layers_of_many_inputs_have_none() -> None:
     assert seen(nn.Linear(300, 2), torch.randn(100, 300)).keys() == {"weight bias"}
     assert seen(nn.Linear(1, 2, bias=False), torch.randn(8, 1)) == {}
     grouped = nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(4, 1))
-    assert seen(grouped, torch.randn(4, 2, 3, 3)).keys() == {"2.weight 2.bias"}
+    assert seen(grouped, torch.randn(4, 2, 3, 3)) == {}
 
 
 class Wider(nn.Linear):

@@ -84,7 +84,7 @@ def test_a_step_is_one_along_the_axes(bias: bool, shape: tuple[int, ...], integr
 
     sampler = SAMPLERS["atmc"](mine, lr=0.01, num_data=3, integrator=integrator)
     sampler.axes.add(sampler, {weight: (mine[1] if bias else None, seen(inputs + bias), 5)})
-    sampler.axes.turn(sampler, last=True)
+    sampler.axes.turn(sampler)
     axes = sampler.state[weight]["axes"]
     there = nn.Parameter(torch.linalg.solve(axes, rows(mine).T).T.detach().clone())
     torch.testing.assert_close(sampler.axes.place(sampler, weight).flatten(1), there[:, :inputs].detach())
@@ -115,7 +115,7 @@ def test_the_look_at_the_curvature_is_one_at_what_is_moved() -> None:
     for axes in (False, True):
         if axes:
             sampler.axes.add(sampler, {weight: (bias, inputs.mT @ inputs / 50, 50)})
-            sampler.axes.turn(sampler, last=True)
+            sampler.axes.turn(sampler)
         along = inputs @ sampler.state[weight]["axes"] if axes else inputs
         exact = 0.01 * 5 * torch.linalg.eigvalsh(along.T @ along)[-1].item()
         with torch.no_grad():
@@ -167,7 +167,7 @@ def test_half_precision_follows_a_master() -> None:
     weight, bias = (nn.Parameter(torch.full(shape, 8.0, dtype=torch.bfloat16)) for shape in ((1, 2), (1,)))
     sampler: Sampler = SAMPLERS["sgld"]([weight, bias], lr=1e-4, num_data=1)
     sampler.axes.add(sampler, {weight: (bias, seen(3), 10**6)})
-    sampler.axes.turn(sampler, last=True)
+    sampler.axes.turn(sampler)
     axes = sampler.state[weight]["axes"]
     for _ in range(500):
         weight.grad, bias.grad = torch.full_like(weight, 10.0), torch.zeros_like(bias)

@@ -1,4 +1,4 @@
-"""Layers move along the principal axes of their inputs: features with a mean, or alike, would tie weights together."""
+"""First layers move along the principal axes of their inputs: features with a mean, or alike, would tie weights together."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -109,8 +109,8 @@ class Axes:
             state[COUNT] = state[COUNT] + count
             state[SEEN] = torch.lerp(state[SEEN], seen, count / float(state[COUNT]))
 
-    def turn(self, sampler: "Sampler", last: bool) -> None:
-        """Move along the axes of what was seen; the `last` time, it is not needed any more."""
+    def turn(self, sampler: "Sampler") -> None:
+        """Move along the axes of what was seen, which is not needed any more."""
         known = _parameters(sampler)
         for state in (sampler.state[known[weight]] for weight, _ in self.pairs):
             if SEEN in state:
@@ -121,9 +121,8 @@ class Axes:
                     floor += size / count * float(values[..., :-1].mean())
                 scale = (values.clamp_min(0) + floor).sqrt()
                 state[AXES] = (vectors / scale[..., None, :]).to(state[SEEN]).contiguous()
-            if last:
-                for name in (SEEN, COUNT):
-                    state.pop(name, None)
+            for name in (SEEN, COUNT):
+                state.pop(name, None)
         self._layers = None
 
     def layers(self, sampler: "Sampler") -> dict[int, Layer]:

@@ -109,8 +109,7 @@ class WarmStart:
     def watches(self, sampler: "Sampler") -> bool:
         """Are the inputs of this step to be looked at?"""
         at = sampler.steps - self.start
-        mine = at == 0 or self.still - BATCHES <= at < self.still
-        return mine and self.adapts and self.turned != sampler.steps
+        return self.still - BATCHES <= at < self.still and self.adapts and self.turned != sampler.steps
 
     def _behind(self, sampler: "Sampler") -> bool:
         """Is the last look one at another curvature, because a noise level has moved on since?"""
@@ -148,8 +147,8 @@ class WarmStart:
             looking, self.spent = True, self.spent + 1
         if at == 0:
             self.blind = gradients is None
-        if at in (0, self.hot if self.blind else self.still):
-            sampler.axes.turn(sampler, last=at > 0)
+        if at == (self.hot if self.blind else self.still):
+            sampler.axes.turn(sampler)
         if at == 0 or (at == self.still and not self.blind):
             self._begin(sampler, at)
         elif at == self.hot:
@@ -226,7 +225,11 @@ class WarmStart:
             sampler.rest(heat=False)
 
     def _floor(self, sampler: "Sampler", group: "Group") -> float:
-        return (UNSEEN if self.blind else sampler.lightest) * float(group.get("mass", 1.0))
+        """The lightest mass: the way down goes no faster by a larger step than by the usual one."""
+        lr: float = group["initial_lr"] if "initial_lr" in group else group["lr"]
+        larger = max(lr / sampler.default_lr(sampler.num_data), 1.0)
+        pace = float(larger) ** (2 if "mass" in group else 1)
+        return pace * (UNSEEN if self.blind else sampler.lightest) * float(group.get("mass", 1.0))
 
     def _heat(self, sampler: "Sampler") -> None:
         if self.blind:

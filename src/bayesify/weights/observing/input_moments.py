@@ -1,4 +1,4 @@
-"""Watch one call of a network: the second moments of what enters its layers."""
+"""Watch one call of a network: the second moments of what enters its first layers."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesify.weights.observing.origins import eval_mode
+from bayesify.weights.observing.origins import eval_mode, execution_order
 
 KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 FEW, MOST = 257, 1025  # inputs of an output, with its bias: always, and where rows are a quarter as many
@@ -21,9 +21,10 @@ def input_moments(
     kwargs: Mapping[str, Any],
     reduce: Callable[[Tensor], Tensor] = lambda moments: moments,
 ) -> dict[Tensor, tuple[Tensor | None, Tensor, int]]:
-    """weight -> (bias, E x̃ x̃ᵀ of the inputs of an output, examples that is a mean of), x̃ = (x, 1) with a bias, of
-    layers with so few inputs that to go along their axes is not much dearer than the layer itself. Layers that use
-    their weight in a way of their own are left out.
+    """weight -> (bias, E x̃ x̃ᵀ of the inputs of an output, examples that is a mean of), x̃ = (x, 1) with a bias.
+
+    Of layers that the data enter, with so few inputs that to go along their axes is not much dearer than the layer
+    itself. Layers that use their weight in a way of their own are left out.
 
     reduce: means over all processes
     """
@@ -46,7 +47,8 @@ def input_moments(
                 rows = torch.cat([rows, rows.new_ones(len(rows), 1)], 1)
             found[weight] = (bias, reduce(rows.mT @ rows / len(rows)), len(x))
 
-    layers = [m for m in net.modules() if isinstance(m, KINDS) and getattr(m, "groups", 1) == 1]
+    stems = [net.get_submodule(name) for name in execution_order(net, args, kwargs)[0]]
+    layers = [m for m in stems if isinstance(m, KINDS) and getattr(m, "groups", 1) == 1]
     hooks = [m.register_forward_pre_hook(look) for m in layers]
     try:
         if hooks:
