@@ -1,4 +1,4 @@
-"""First layers move along the principal axes of their inputs: features with a mean, or alike, would tie weights together."""
+"""First layers move along the axes of their inputs: features with a mean, or alike, would tie weights together."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
