@@ -23,23 +23,23 @@ def make_net(seed: int) -> nn.Module:
 
 # 1. bf.fit: draws over the second half of the run, in runs/atmc/draws; started again, it goes on bit for bit
 model = bf.bayesify(make_net(0), bf.ThermostatMCMC(sampler="atmc", prior=prior, num_kept=20))
-bf.fit(model, train, epochs=120, folder="runs/atmc", seed=0, progress=False)
+bf.fit(model, train, epochs=240, folder="runs/atmc", seed=0, progress=False)
 for num_draws in (1, 20):
     numbers = bf.evaluate(model, test, num_draws=num_draws)
     print(f"{num_draws} of 20 draws: accuracy {numbers['accuracy']:.3f}, nll {numbers['nll']:.3f}")
 
 # 2. a loop of one's own: every step of the sampler moves the chain, the monitor says whether it is the posterior's
-method = bf.ThermostatMCMC(prior=prior, burn_in=720, every=36)
+method = bf.ThermostatMCMC(prior=prior, burn_in=1440, every=72)
 loop = bf.bayesify(make_net(1), method, num_data=len(data.train))
 sampler = loop.optimizer(seed=1)
-for epoch in range(120):
-    if epoch == 60:
+for epoch in range(240):
+    if epoch == 120:
         monitor = bf.diagnostics.Monitor(sampler, loop)
     train.set_epoch(epoch)
     for x, y in train:
         sampler.zero_grad()
         loop.loss(x, y).total.backward()
-        sampler.step()  # a draw is kept after step 756, 792, …; loop.collect() would keep one now
+        sampler.step()  # a draw is kept after step 1512, 1584, …; loop.collect() would keep one now
 print(monitor)
 
 # 3. two chains that started apart: do they agree on what the network says?

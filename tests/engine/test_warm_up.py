@@ -86,7 +86,7 @@ def test_layers_in_a_way_of_their_own_are_left_out() -> None:
     encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
     mask = torch.tensor([[False, False, True]]).expand(2, 3)
     net = nn.TransformerEncoder(encoder, 1).eval()
-    assert input_moments(net, (torch.randn(2, 3, 4),), {"src_key_padding_mask": mask}) is not None
+    assert input_moments(net, (torch.randn(2, 3, 4),), {"src_key_padding_mask": mask}) == {}
     assert seen(nn.Sequential(Wider(6, 1)), torch.randn(4, 3)) == {}
     assert seen(nn.Conv1d(2, 2, 5, padding="same"), torch.randn(4, 2, 3)).keys() == {"weight bias"}
     normed = nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2))

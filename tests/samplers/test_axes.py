@@ -100,10 +100,11 @@ def test_a_step_is_one_along_the_axes(bias: bool, shape: tuple[int, ...], integr
 
 
 def test_the_look_at_the_curvature_is_one_at_what_is_moved() -> None:
-    """U = 5/2 Σ_n (W x_n + b)²: the curvature of (W b) is 5 Σ x̃ x̃ᵀ, along the axes that of all inputs is near 1."""
+    """U = N/2 Σ_n (W x_n + b)²: the curvature of (W b) is N Σ x̃ x̃ᵀ. Along the axes curvatures are nearly alike,
+    and what six rounds of power iteration find lies among them; without, one has nearly all of it."""
     x = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 8
     weight, bias = (nn.Parameter(torch.zeros(*shape, dtype=torch.float64)) for shape in ((1, 3), (1,)))
-    sampler = SAMPLERS["atmc"]([weight, bias], lr=0.1, num_data=5)
+    sampler = SAMPLERS["atmc"]([weight, bias], lr=0.1, num_data=5000)
     sampler.warm_up(400)
     sampler.bucket([weight, bias], sampler.param_groups[0])
     inputs = torch.cat([x, torch.ones(50, 1)], 1)
@@ -117,10 +118,14 @@ def test_the_look_at_the_curvature_is_one_at_what_is_moved() -> None:
             sampler.axes.add(sampler, {weight: (bias, inputs.mT @ inputs / 50, 50)})
             sampler.axes.turn(sampler)
         along = inputs @ sampler.state[weight]["axes"] if axes else inputs
-        exact = 0.01 * 5 * torch.linalg.eigvalsh(along.T @ along)[-1].item()
+        exact = 0.01 * 5000 * torch.linalg.eigvalsh(along.T @ along)
         with torch.no_grad():
             found = stiffness(sampler, [weight, bias], gradients)
-        assert found == pytest.approx(exact, rel=0.15)
+        assert (1 - 1e-6) * exact[0] <= found <= (1 + 1e-6) * exact[-1]
+        if axes:
+            assert exact[-1] < 2 * exact[0]
+        else:
+            assert exact[-1] > 100 * exact[-2] and found == pytest.approx(exact[-1].item(), rel=1e-6)
 
 
 def test_weights_that_do_not_belong_together_have_no_axes() -> None:
@@ -163,7 +168,8 @@ def test_a_run_resumes_bit_for_bit(stop: int, half: bool, tmp_path: Path) -> Non
 
 
 def test_half_precision_follows_a_master() -> None:
-    """Moves far below the rounding of the weights add up: Δ A Aᵀ G of 500 steps of 1e-4."""
+    """Moves far below the rounding of the weights add up: Δ A Aᵀ G of 500 steps of 1e-4. The gradient along the axes
+    is rounded to bfloat16, by 2⁻⁹ at most, and so is the weight in the end."""
     weight, bias = (nn.Parameter(torch.full(shape, 8.0, dtype=torch.bfloat16)) for shape in ((1, 2), (1,)))
     sampler: Sampler = SAMPLERS["sgld"]([weight, bias], lr=1e-4, num_data=1)
     sampler.axes.add(sampler, {weight: (bias, seen(3), 10**6)})

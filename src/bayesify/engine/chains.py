@@ -1,6 +1,6 @@
 """bf.sample_chains: several chains of a small network at once, in one process."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -160,21 +160,19 @@ class _Chains:
             names = self.model.net.named_parameters()
             mine: dict[Tensor, Tensor] = {p: self.stacked[name] for name, p in names if name in self.stacked}
             data = {mine[p]: dim + 1 for p, dim in found.items() if p in mine}
-            seen = self._inputs(batch) if warm.watches(self.sampler) else {}
-            inputs = {
-                mine[p]: (b if b is None else mine[b], seen[None], rows)
-                for p, (b, seen, rows) in seen.items()
-                if p in mine and (b is None or b in mine)
-            }
-            warm.turn(self.sampler, gradients, data, inputs)
+            warm.turn(self.sampler, gradients, data, self._inputs(batch, mine))
 
-    def _inputs(self, batch: Any) -> Moments:
-        """What enters the layers of chain 0, for all of them."""
-        with torch.no_grad(), torch.random.fork_rng():
-            for name, p in self.model.net.named_parameters():
-                if name in self.stacked:
-                    p.copy_(self.stacked[name][0])
-            return moments(self.model, batch)
+    def _inputs(self, batch: Any, mine: Mapping[Tensor, Tensor]) -> Moments:
+        """What enters the first layers, the same for all chains. mine: the network's parameters -> those of chains."""
+        if self.sampler.warm is None or not self.sampler.warm.watches(self.sampler):
+            return {}
+        with torch.random.fork_rng():
+            found = moments(self.model, batch)
+        there = {w: each for w, each in found.items() if w in mine and (each[0] is None or each[0] in mine)}
+        return {
+            mine[w]: (None if bias is None else mine[bias], seen[None], count)
+            for w, (bias, seen, count) in there.items()
+        }
 
     def _losses(self, batch: Any, weight: float = 1.0) -> Tensor:
         """Of every chain, with a weight of the batch: (chains,)."""
