@@ -23,13 +23,17 @@ def fit(
     train_loader: Iterable[Any],
     val_loader: Iterable[Any] | None = None,
     *,
-    epochs: int,
+    epochs: int | None = None,
+    recipe: str | None = "auto",
+    optimizer: str | torch.optim.Optimizer | Callable[[Any], torch.optim.Optimizer] | None = None,
     lr: float | None = None,
-    optimizer: torch.optim.Optimizer | Callable[[Any], torch.optim.Optimizer] | None = None,
+    momentum: float | None = None,
+    weight_decay: float | None = None,
     schedule: str | Callable[..., Any] | None = None,
     steps_per_epoch: int | None = None,
     num_draws: int = 1,
-    kl_warmup: float = 0.0,
+    kl_warmup: float | None = None,
+    frozen_norm: float | None = None,
     accumulate: int = 1,
     clip_norm: float | None = None,
     ema: float | None = None,
@@ -66,7 +70,7 @@ def fit(
     never sees half of one. The model in memory is that of the last epoch: load best.safetensors for the
     other. One run owns the folder at a time; a second one is refused.
 
-    >>> history = bf.fit(model, train_loader, val_loader, epochs=20, lr=1e-3, folder="runs/first")
+    >>> history = bf.fit(model, train_loader, val_loader, epochs=20, folder="runs/first")
 
     model:         what `bf.bayesify` returned
     train_loader:  batches (x, y), iterated once per epoch

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from bayesify import torch_internals as internals
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, NonFiniteLossError
 from bayesify.engine.capture import CapturedGradients
@@ -27,6 +28,7 @@ from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import seed_everything, untouched
 from bayesify.engine.sampling_check import check_draws
 from bayesify.engine.setup import compile_decision, compile_model, make_fabric, takes_graphs
+from bayesify.engine.settling import settled
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState, assumed
 from bayesify.engine.warm_up import warm_up
@@ -41,8 +43,7 @@ class Loop:
     """One call of `fit`."""
 
     def __init__(self, model: BayesianModule, train: Any, val: Any, options: FitOptions) -> None:
-        self.model, self.val, self.o = model, val, options
-        o = options
+        self.model, self.val, o = model, val, options
         if o.seed is not None:
             seed_everything(o.seed)
         self.fabric = make_fabric(o.accelerator, o.devices, o.num_nodes, o.strategy, o.precision)
@@ -51,13 +52,17 @@ class Loop:
         self.train = share_of_rank(train, self.fabric)
         agree_on_num_data(model, number_of_examples(train))
         steps = number_of_steps(self.train, o.accumulate, o.steps_per_epoch)
+        self.o, chosen = settled(o, model, train, steps, self.fabric.world_size)
+        o = self.o
+        assert o.epochs is not None
+        self.epochs = o.epochs
         self.folder = RunFolder(o.folder, o.resume, self.fabric.is_global_zero)
         self.folder.check()
         self.progress = Progress(o.epochs, steps, o.progress and self.fabric.is_global_zero)
         reason = self._place(steps)
         data = {} if o.folder is None else fingerprint_of(train)
         self.state = RunState(model, o, self.fabric, steps, data)
-        self.state.history.notes.append(reason)
+        self.state.history.notes += [text for text in (chosen, reason) if text is not None]
         self.assumed = assumed(model, o) if steps is None else None
         if self.assumed is not None:
             self.state.history.notes.append(str(self.assumed))
@@ -70,7 +75,7 @@ class Loop:
 
     def _place(self, steps: int | None) -> str:
         """The model on its devices and compiled, where that pays; returns the reason."""
-        num_steps = (ASSUMED_STEPS if steps is None else steps) * self.o.epochs
+        num_steps = (ASSUMED_STEPS if steps is None else steps) * self.epochs
         compiled, reason = compile_decision(self.o.compile, self.model, self.fabric.device, num_steps)
         # one process at a precision without loss scaling needs none of Fabric's wrappers, which cost time
         self.direct = self.fabric.world_size == 1 and self.o.precision in ("32-true", "bf16-mixed")
@@ -99,7 +104,7 @@ class Loop:
         writer = self.folder.tensorboard(self.o.tensorboard)
         for note in state.history.notes:
             self.progress.note(note)
-        while state.epoch < self.o.epochs and not self._patience_is_over():
+        while state.epoch < self.epochs and not self._patience_is_over():
             self._epoch(signals)
             row = self._row()
             self.progress.epoch(row)
@@ -134,7 +139,7 @@ class Loop:
     def _check_draws(self) -> None:
         """After the last epoch: has a chain settled, do several agree?"""
         state = self.state
-        if state.epoch < self.o.epochs and not self._patience_is_over():
+        if state.epoch < self.epochs and not self._patience_is_over():
             return
         if self.inputs is not None and state.schedule is None and self.fabric.is_global_zero:
             try:
@@ -147,6 +152,7 @@ class Loop:
         state = self.state
         self.model.calibration = None  # it was fitted to other weights
         self.model.train()
+        self._freeze_norm()
         end = None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
         before, iterator = state.remaining_batches(self.train, end)
         if (
@@ -172,6 +178,13 @@ class Loop:
                 f"train_loader ended after {state.batch} batches: steps_per_epoch={self.o.steps_per_epoch} "
                 f"is too large for it, and the schedule does not reach its end"
             )
+
+    def _freeze_norm(self) -> None:
+        """In the last part of the run, by epochs, batch norm takes the statistics that it has."""
+        if self.epochs - self.state.epoch <= (self.o.frozen_norm or 0.0) * self.epochs:
+            for module in self.model.modules():
+                if isinstance(module, internals.BatchNorm):
+                    module.eval()
 
     def _step(self, group: list[Any]) -> None:
         """One optimiser step from the gradients of a group of batches."""

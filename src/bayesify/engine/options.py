@@ -11,10 +11,12 @@ from typing import Any, Literal
 
 from torch.optim import Optimizer
 
+from bayesify.engine.optimizers import OPTIMIZERS
 from bayesify.engine.sampling_check import ACTIONS
 from bayesify.engine.schedules import SCHEDULES
 from bayesify.engine.schema import OptionTable, option
 from bayesify.model import BayesianModule
+from bayesify.recipes import RECIPES
 
 HOW, VALIDATION, WHERE, FILES = "How to train", "Validation", "Where to run", "Files"
 
@@ -23,7 +25,17 @@ HOW, VALIDATION, WHERE, FILES = "How to train", "Validation", "Where to run", "F
 class TrainingOptions(OptionTable):
     """How a network is trained, as plain data: `bf.fit`, the command line and config.json have these."""
 
-    epochs: int = option(HOW, "Passes over the training data.", least=1)
+    epochs: int | None = option(
+        HOW, "Passes over the training data.", None, least=1, by_default="as many as the recipe says"
+    )
+    recipe: str | None = option(
+        HOW,
+        "How the method is trained where nothing else is said: optimiser, its settings, schedule, warm-up. An option "
+        "that is given wins, and lr alone is that of the bare optimiser.",
+        "auto",
+        choices=RECIPES,
+        by_default="by the kind of the network; None, or the name none: the bare optimiser",
+    )
     seed: int | None = option(
         HOW,
         "Seed of the weights, the order of the data and the draws.",
@@ -31,19 +43,52 @@ class TrainingOptions(OptionTable):
         least=0,
         by_default="random numbers go on from where they are",
     )
-    lr: float | None = option(HOW, "Learning rate.", None, above=0, by_default="0.001, or the sampler's own")
+    optimizer: str | None = option(
+        HOW, "Optimiser.", None, choices=OPTIMIZERS, by_default="the recipe's, or the method's own"
+    )
+    lr: float | None = option(
+        HOW,
+        "Learning rate.",
+        None,
+        above=0,
+        by_default="the recipe's; of the bare optimiser 0.001, or the sampler's own",
+    )
+    momentum: float | None = option(
+        HOW, "Nesterov's momentum of SGD.", None, least=0, below=1, by_default="the recipe's, or none"
+    )
+    weight_decay: float | None = option(
+        HOW,
+        "Decay of the weights that have no prior, in units of lr as in torch.",
+        None,
+        least=0,
+        by_default="the recipe's, or none",
+    )
     schedule: str | Callable[..., Any] | None = option(
         HOW,
         "Course of the learning rate.",
         None,
         choices=SCHEDULES,
-        by_default="constant, or the method's cycle",
+        by_default="the recipe's; without one constant, or the method's cycle",
     )
     num_draws: int = option(HOW, "Draws of the weights averaged in each loss.", 1, least=1)
-    kl_warmup: float = option(HOW, "Epochs over which the KL weight rises from 0.", 0.0, least=0)
+    kl_warmup: float | None = option(
+        HOW,
+        "Epochs over which the KL weight rises from 0.",
+        None,
+        least=0,
+        by_default="the recipe's, or none",
+    )
+    frozen_norm: float | None = option(
+        HOW,
+        "Share of the run, at its end, in which the statistics of batch norm stand still.",
+        None,
+        least=0,
+        below=1,
+        by_default="the recipe's, or none",
+    )
     accumulate: int = option(HOW, "Batches whose gradients are averaged in one step.", 1, least=1)
     clip_norm: float | None = option(
-        HOW, "Largest norm of the gradient.", None, above=0, by_default="no limit"
+        HOW, "Largest norm of the gradient.", None, above=0, by_default="the recipe's, or no limit"
     )
     ema: float | None = option(
         HOW,
@@ -105,11 +150,13 @@ class TrainingOptions(OptionTable):
 class FitOptions(TrainingOptions):
     """All that `bf.fit` takes beside model and loaders: functions, and the folder of this one call, too."""
 
-    optimizer: Optimizer | Callable[[Any], Optimizer] | None = option(
+    optimizer: str | Optimizer | Callable[[Any], Optimizer] | None = option(
         HOW,
-        "An optimiser, or a function of the parameters that makes one.",
+        "An optimiser, its name, or a function of the parameters that makes one; for the last two the recipe has no "
+        "part in the run.",
         None,
-        by_default="the method's own, `model.optimizer(lr)`",
+        choices=OPTIMIZERS,
+        by_default="the recipe's, or the method's own, `model.optimizer(lr)`",
     )
     steps_per_epoch: int | None = option(
         HOW,
@@ -130,8 +177,8 @@ class FitOptions(TrainingOptions):
     )
     resume: bool = option(
         FILES,
-        'Go on with a run that was stopped in the folder, bit for bit, also with more epochs ("cosine" and '
-        '"linear" are then laid out anew, which a note says; "onecycle" cannot grow).',
+        "Go on with a run that was stopped in the folder, bit for bit, also with more epochs (schedules are then "
+        "laid out anew, which a note says).",
         True,
     )
     data_changed: bool = option(

@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from bayesify.files.differences import changes, differences, first_few, shapes_of
 from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
+
+#: what a schedule adds to the settings of an optimiser
+SCHEDULED = {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}
 
 NO_FINGERPRINT = (
     "the stored run has no fingerprint of its data (an older bayesify wrote it): whether they are the same as before "
@@ -38,6 +42,21 @@ def check_same_network(model: nn.Module, stored: Mapping[str, Tensor], folder: P
     if found:
         raise ValueError(
             f"the run in {folder} is of another network or method: {found}. Resume it with the same, or choose "
+            f"another folder"
+        )
+
+
+def check_same_optimizer(optimizer: Optimizer, stored: Mapping[str, Any], folder: Path) -> None:
+    """Raise where the optimiser has other settings than that of the run, by name, or other groups: it is another."""
+    mine, theirs = (
+        [set(group) - SCHEDULED for group in groups]
+        for groups in (optimizer.param_groups, stored["param_groups"])
+    )
+    if [*map(len, mine)] and mine[0] != theirs[0] or len(mine) != len(theirs):
+        there = ", ".join(sorted(theirs[0] - {"params"}))
+        raise ValueError(
+            f"the run in {folder} was trained by another optimiser than {type(optimizer).__name__} (its settings: "
+            f"{there}): resume it with the same optimizer= and recipe= (None for runs of bayesify 0.1), or choose "
             f"another folder"
         )
 

@@ -1,13 +1,16 @@
 """Learning-rate schedules by name, stepped once per optimiser step."""
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
 from bayesify.names import lookup
+
+LAYOUT = ("total_steps", "_schedule_phases")  # of a one-cycle schedule, by the number of steps
 
 
 def cosine(optimizer: Optimizer, num_steps: int) -> LambdaLR:
@@ -21,11 +24,26 @@ def linear(optimizer: Optimizer, num_steps: int) -> LambdaLR:
 
 
 def onecycle(optimizer: Optimizer, num_steps: int) -> OneCycleLR:
-    """Up to lr over the first 30 % of the run and down again (torch's OneCycleLR, its defaults)."""
-    return OneCycleLR(optimizer, [group["lr"] for group in optimizer.param_groups], total_steps=num_steps + 1)
+    """Up to lr over the first 30 % of the run and down again (torch's OneCycleLR). Momentum goes the other way, by
+    0.05 about that of SGD; SGD without one stays so."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    momentum = optimizer.defaults.get("momentum", 0.9)
+    return OneCycleLR(
+        optimizer,
+        rates,
+        total_steps=num_steps + 1,
+        cycle_momentum=not isinstance(optimizer, SGD) or momentum > 0,
+        base_momentum=momentum - 0.05,
+        max_momentum=min(momentum + 0.05, 0.99),
+    )
+
+
+def constant(optimizer: Optimizer, num_steps: int) -> None:
+    """The same throughout, where a recipe would have another."""
 
 
 SCHEDULES: dict[str, Callable[[Optimizer, int], Any]] = {
+    "constant": constant,
     "cosine": cosine,
     "linear": linear,
     "onecycle": onecycle,
@@ -43,27 +61,21 @@ def make_schedule(
     return schedule(optimizer, num_steps)
 
 
-def changed_length(schedule: Any | None, before: int | None, now: int) -> str | None:
-    """A note where a run goes on with a schedule laid out for another number of steps, so that its rate jumps."""
-    if before in (None, now) or not isinstance(schedule, LambdaLR):  # one-cycle keeps the length it had
+def load_schedule(schedule: Any, stored: dict[str, Any], before: int | None, now: int) -> str | None:
+    """Go on where a stored schedule was. One that was laid out for another number of steps is laid out anew, and a
+    note says where that makes its rate jump."""
+    grown = before not in (None, now) and isinstance(schedule, LambdaLR | OneCycleLR)
+    layout = {name: value for name, value in vars(schedule).items() if name in LAYOUT} if grown else {}
+    schedule.load_state_dict(stored | layout)
+    if not grown or schedule.last_epoch > now:
         return None
     rate = schedule.optimizer.param_groups[0]["lr"]
-    target = schedule.base_lrs[0] * schedule.lr_lambdas[0](schedule.last_epoch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is asked between two steps
+        target = schedule.get_lr()[0]
     if math.isclose(rate, target, rel_tol=1e-6):
         return None
     return (
         f"the schedule was laid out for {before} steps and is now for {now}: "
         f"the learning rate jumps from {rate:.3g} to {target:.3g}"
     )
-
-
-def check_length(schedule: Any | None, stored: dict[str, Any] | None, epochs: int, folder: str) -> None:
-    """Refuse to go on beyond the end that a stored one-cycle schedule was laid out for."""
-    if schedule is None or stored is None:
-        return
-    wanted, laid_out = schedule.state_dict().get("total_steps"), stored.get("total_steps")
-    if wanted is not None and laid_out is not None and wanted > laid_out:
-        raise ValueError(
-            f"epochs={epochs!r} is longer than the run in {folder}: its one-cycle schedule was laid out for "
-            f"{laid_out} steps, not for {wanted}. Keep its epochs, or start in another folder"
-        )

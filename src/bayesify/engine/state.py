@@ -23,6 +23,7 @@ from bayesify.engine.checkpoint import (
     write_checkpoint,
 )
 from bayesify.engine.history import History
+from bayesify.engine.optimizers import named_optimizer
 from bayesify.engine.options import FitOptions
 from bayesify.engine.position import batches, can_resume_inside, number_of_batches
 from bayesify.engine.randomness import random_state, restore_random_state
@@ -31,9 +32,10 @@ from bayesify.engine.resume_checks import (
     STREAM,
     check_same_data,
     check_same_network,
+    check_same_optimizer,
     other_settings,
 )
-from bayesify.engine.schedules import changed_length, check_length, make_schedule
+from bayesify.engine.schedules import load_schedule, make_schedule
 from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
 from bayesify.objectives import KLWarmup, Loss
@@ -63,6 +65,7 @@ class RunState:
         self.model, self.fabric = model, fabric
         self.data = data  # the fingerprint of the training data
         steps = ASSUMED_STEPS if steps is None else steps
+        assert options.epochs is not None
         self.num_steps = steps * options.epochs
         self.optimizer = _make_optimizer(model, options)
         folder = None if options.folder is None else Path(options.folder) / "draws"
@@ -72,7 +75,7 @@ class RunState:
             options.schedule or model.method.default_schedule(), self.optimizer, self.num_steps
         )
         self.warmup: KLWarmup | None = None
-        if options.kl_warmup > 0:
+        if options.kl_warmup:
             warm = max(1, round(options.kl_warmup * steps))
             self.warmup = KLWarmup(model, warm, end=model.method.kl_weight)
         self.ema = MovingAverage(model, options.ema) if options.ema is not None else None
@@ -216,9 +219,6 @@ class RunState:
                 setattr(self, name, state[name])
             self.clipped = state.get("clipped", 0)
             self.history.extend(state["history"])
-            jump = changed_length(self.schedule, state.get("num_steps"), self.num_steps)
-        if jump is not None:
-            self.history.notes.append(jump)
         self.epoch_random = state["epoch_random"][rank]
         random = state["random"][rank]
         if self.batch and (other_data or not can_resume_inside(loader)):
@@ -241,7 +241,7 @@ class RunState:
                 f"{self.fabric.world_size}: resume it with the same number"
             )
         check_same_network(self.model, state["model"], folder)
-        check_length(self.schedule, state["schedule"], options.epochs, str(folder))
+        check_same_optimizer(self.optimizer, state["optimizer"], folder)
         if "data" not in state:
             self.history.notes.append(NO_FINGERPRINT)
         elif not self.data:
@@ -270,10 +270,15 @@ class RunState:
             if bad:
                 raise ValueError(f"{bad[0]} is not finite")
         for name in PARTS:
-            part = getattr(self, name)
-            if part is not None and state[name] is not None:
-                with _damage(name):
-                    part.load_state_dict(state[name])
+            part, stored_part = getattr(self, name), state[name]
+            if part is None or stored_part is None:
+                continue
+            with _damage(name):
+                if part is self.schedule:
+                    jump = load_schedule(part, stored_part, state.get("num_steps"), self.num_steps)
+                    self.history.notes += [] if jump is None else [jump]
+                else:
+                    part.load_state_dict(stored_part)
 
 
 @contextmanager
@@ -294,17 +299,33 @@ def assumed(model: BayesianModule, options: FitOptions) -> str | SamplingWarning
     if any(part.plan(None) is None for part in parts):
         text = said.format("the sample times of the chain", ", and perhaps no draw is kept")
         return SamplingWarning(f"{text}steps_per_epoch=, or give the method burn_in= and every= in steps")
-    if options.schedule is None and options.kl_warmup == 0:
+    if options.schedule is None and not options.kl_warmup:
         return None
     return f"{said.format('schedule and warm-up', '')}steps_per_epoch="
+
+
+def _own_optimizer(model: BayesianModule, options: FitOptions) -> torch.optim.Optimizer:
+    """The method's, which has no other settings."""
+    for name in ("momentum", "weight_decay"):
+        value = getattr(options, name)
+        if value:
+            raise ValueError(
+                f"{name}={value!r}: the optimiser of {model.method.name!r} is its own and takes no {name}; leave it out"
+            )
+    return model.optimizer(lr=options.lr)
 
 
 def _make_optimizer(model: BayesianModule, options: FitOptions) -> torch.optim.Optimizer:
     with warnings.catch_warnings():  # how long the run is, the posterior is told next
         warnings.simplefilter("ignore", SamplingWarning)
-        if options.optimizer is None:
-            return model.optimizer(lr=options.lr)
-        given = options.optimizer
+        given, decay = options.optimizer, options.weight_decay
+        if given is None and (model.method.own_optimizer or (decay is None and options.momentum is None)):
+            return _own_optimizer(model, options)
+        if isinstance(given, str | None):
+            name = "adam" if given is None else given
+            made = named_optimizer(model, name, options.lr, options.momentum, decay)
+            model.method.check_optimizer(made, model)
+            return made
         optimizer = given if isinstance(given, torch.optim.Optimizer) else given(model.parameters())
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise TypeError(f"optimizer={given!r} returned {optimizer!r}: it must return a torch.optim.Optimizer")

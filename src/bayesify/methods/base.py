@@ -26,7 +26,7 @@ class Method(ABC):
     Fields are held to their annotations, which have the ranges of numbers (`bayesify.checks`): a `__post_init__` of
     your own calls this one.
 
-    Members, in this order: `needs_num_data`, `posterior`, `data_term`, `optimizer`, `check_optimizer`, `select`,
+    Members, in this order: `needs_num_data`, `own_optimizer`, `posterior`, `data_term`, `optimizer`, `check_optimizer`, `select`,
     `fixed_to`, `options`, `report_sections`.
     """
 
@@ -47,6 +47,11 @@ class Method(ABC):
     def needs_num_data(self) -> bool:
         """Does the loss need the number of training examples?"""
         return True
+
+    @property
+    def own_optimizer(self) -> bool:
+        """Is it trained by an optimiser of its own, which a recipe does not replace?"""
+        return type(self).optimizer is not Method.optimizer
 
     @abstractmethod
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Posterior:

@@ -106,6 +106,10 @@ class EnsemblePatching(Method):
     def needs_num_data(self) -> bool:
         return self.l2 is None
 
+    @property
+    def own_optimizer(self) -> bool:
+        return self.coordinate_steps > 0
+
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Components:
         precision = _by_role(self.prior_precision, "prior_precision")
         l2 = None if self.l2 is None else _by_role(self.l2, "l2")

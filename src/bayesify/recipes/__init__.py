@@ -1,0 +1,79 @@
+"""How a method wants to be trained: a file for each kind of network, with a table for each method that differs."""
+
+import math
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from torch import nn
+
+from bayesify.methods import DeepEnsemble, Method
+from bayesify.weights.where import kind_of
+
+#: kind of network -> what is said of one; the file of this name holds its recipes
+KINDS = {
+    "convolutional": "convolutions with norm layers",
+    "transformer": "attention",
+    "recurrent": "recurrent layers",
+    "plain": "neither attention nor convolutions with norm layers",
+}
+NONE = "none"
+RECIPES = {"auto": "by the kind of the network", NONE: "the bare optimiser", **KINDS}
+OWN = "own"  # the method's optimiser, `model.optimizer(lr)`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What a file says of one method; without one, what the engine does by itself."""
+
+    optimizer: str = OWN
+    lr: float | None = None  # of batches of `batch_size`
+    batch_size: int = 128
+    momentum: float | None = None
+    weight_decay: float | None = None
+    schedule: str | None = None
+    kl_warmup: float | None = None  # share of the run
+    frozen_norm: float | None = None  # share of the run
+    clip_norm: float | None = None
+    epochs: int = 30  # where none are given; more where these are fewer steps than
+    least_steps: int = 2000
+
+    def lr_for(self, batch_size: float | None) -> float | None:
+        """The noise of SGD goes with lr / batch, that of Adam with lr / √batch. Larger batches do not raise it."""
+        if self.lr is None or batch_size is None:
+            return self.lr
+        return self.lr * min(batch_size / self.batch_size, 1.0) ** (1.0 if self.optimizer == "sgd" else 0.5)
+
+    def epochs_for(self, steps: int | None) -> int:
+        """For epochs of so many steps; None: nobody knows."""
+        return self.epochs if steps is None else max(self.epochs, math.ceil(self.least_steps / steps))
+
+
+def kind_of_network(net: nn.Module) -> str:
+    """Which of KINDS a network is."""
+    layers = [*net.modules()]
+    kinds = {kind_of(layer) for layer in layers}
+    if any(re.search("Attention|Attn", type(layer).__name__) for layer in layers):
+        return "transformer"
+    if "recurrent" in kinds:
+        return "recurrent"
+    return "convolutional" if {"conv", "norm"} <= kinds else "plain"
+
+
+@cache
+def tables(kind: str) -> dict[str, dict[str, Any]]:
+    """What the file of a kind holds."""
+    return tomllib.loads((files(__name__) / f"{kind}.toml").read_text(encoding="utf-8"))
+
+
+def recipe(kind: str, method: Method) -> Recipe:
+    """That of a method for networks of a kind. A method whose optimiser is its own keeps it where no file names it."""
+    while isinstance(method, DeepEnsemble):
+        method = method.method
+    found = tables(kind)
+    if method.own_optimizer and method.name not in found:
+        return Recipe()
+    return Recipe(**{**found["all"], **found.get(method.name, {})})
