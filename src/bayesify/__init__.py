@@ -19,6 +19,7 @@ from bayesify.files.merge import merge
 from bayesify.files.storage import load, save
 from bayesify.likelihoods import likelihood
 from bayesify.methods import (
+    IVON,
     DeepEnsemble,
     DensityPropagation,
     EnsemblePatching,
@@ -59,6 +60,7 @@ LATER = {
 }
 
 __all__ = [
+    "IVON",
     "BayesianModule",
     "DeepEnsemble",
     "DensityPropagation",

@@ -14,6 +14,7 @@ from torch import Tensor
 from bayesify.atomic import checked_tensors, read_header, read_tensors, write_tensors
 from bayesify.checks import Count, NotNegativeCount, misfit
 from bayesify.samplers import Sampler
+from bayesify.samplers.variational_newton import VariationalNewton
 
 FORMAT = 1
 NAME = "step-{:09d}.safetensors"
@@ -180,7 +181,8 @@ def load_like(target: Tensor, value: Tensor) -> Tensor:
 def optimizer_state(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """A stored optimiser state, with every tensor of a parameter's shape placed like that parameter."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    known = isinstance(optimizer, Sampler) or type(optimizer).__module__.startswith("torch.optim.")
+    ours = isinstance(optimizer, Sampler | VariationalNewton)
+    known = ours or type(optimizer).__module__.startswith("torch.optim.")
     placed: dict[int, dict[str, Any]] = {}
     for index, entry in state["state"].items():
         p, placed[index] = parameters[index], {}

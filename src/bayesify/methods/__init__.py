@@ -7,6 +7,7 @@ from bayesify.methods.base import Method
 from bayesify.methods.deep_ensemble import DeepEnsemble
 from bayesify.methods.density_propagation import DensityPropagation
 from bayesify.methods.ensemble_patching import EnsemblePatching
+from bayesify.methods.ivon import IVON
 from bayesify.methods.mc_dropout import MCDropout
 from bayesify.methods.monte_carlo_vi import MonteCarloVI
 from bayesify.methods.point import Point
@@ -20,6 +21,7 @@ from bayesify.names import lookup
 
 METHODS: dict[str, Callable[..., Method]] = {
     "mc_vi": MonteCarloVI,
+    "ivon": IVON,
     "point": Point,
     "deep_ensemble": DeepEnsemble,
     "emp": EnsemblePatching,
@@ -45,6 +47,7 @@ def method(name: str, **options: object) -> Method:
 
 
 __all__ = [
+    "IVON",
     "METHODS",
     "DeepEnsemble",
     "DensityPropagation",

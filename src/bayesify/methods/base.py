@@ -26,8 +26,9 @@ class Method(ABC):
     Fields are held to their annotations, which have the ranges of numbers (`bayesify.checks`): a `__post_init__` of
     your own calls this one.
 
-    Members, in this order: `needs_num_data`, `own_optimizer`, `posterior`, `data_term`, `optimizer`, `check_optimizer`, `select`,
-    `fixed_to`, `options`, `report_sections`.
+    Members, in this order: `needs_num_data`, `own_optimizer`, `optimizer_adds_kl`, `posterior`, `data_term`,
+    `default_lr`, `default_schedule`, `optimizer`, `begin`, `check_optimizer`, `select`, `fixed_to`, `options`,
+    `report_sections`.
     """
 
     name: ClassVar[str]
@@ -52,6 +53,11 @@ class Method(ABC):
     def own_optimizer(self) -> bool:
         """Is it trained by an optimiser of its own, which a recipe does not replace?"""
         return type(self).optimizer is not Method.optimizer
+
+    @property
+    def optimizer_adds_kl(self) -> bool:
+        """Does its optimiser add what the KL asks for, so that the loss is the data term alone?"""
+        return False
 
     @abstractmethod
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Posterior:

@@ -19,7 +19,8 @@ DataTerm = Callable[..., Tensor]
 class Loss(NamedTuple):
     """The named parts of a loss.
 
-    nll: mean per example.  kl: of the whole posterior.  total = nll + kl_weight · kl / num_data.
+    nll: mean per example.  kl: of the whole posterior.  total = nll + kl_weight · kl / num_data; nll alone where the
+    method's optimiser adds the rest.
     """
 
     nll: Tensor
@@ -62,7 +63,10 @@ def negative_elbo(
             nlls.append(nll_of(model)(output, target, sample_weight, values))
     nll = nlls[0] if len(nlls) == 1 else torch.stack(nlls).mean()
     kl = kl_terms[0] if len(kl_terms) == 1 else torch.stack(kl_terms).sum() / members
-    loss = elbo(nll, kl, model.num_data or 1, model.kl_weight, posterior.penalty)
+    if model.method.optimizer_adds_kl:
+        loss = Loss(nll, kl.detach(), nll)
+    else:
+        loss = elbo(nll, kl, model.num_data or 1, model.kl_weight, posterior.penalty)
     if values and not torch.isfinite(loss.total.detach()).item():
         raise not_finite(loss, call, model)
     return loss

@@ -25,6 +25,11 @@ class KLWarmup:
         end: NotNegative | None = None,
         steps_done: NotNegativeCount = 0,
     ) -> None:
+        if model.method.optimizer_adds_kl:
+            raise ValueError(
+                f"a KL warm-up (kl_warmup=) changes nothing of {model.method.name!r}, whose optimiser adds the KL itself: "
+                f"leave it out"
+            )
         self.model = model
         self.num_steps = num_steps
         self.start = start

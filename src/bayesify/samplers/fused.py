@@ -8,6 +8,7 @@ A `capturable` step can be part of a CUDA graph: gradients, which lie elsewhere 
 vector, and the number of the step (and lr, where it is a tensor) is read on the device.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,21 +30,21 @@ def available(parameters: list[Tensor]) -> bool:
 
 
 class Tables:
-    """Where the tensors of a bucket lie: for every program its tensor, and its place in it and in the vector."""
+    """Where tensors of these sizes lie: for every program its tensor, and its place in it and in the vector of all."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, sizes: Sequence[int], device: torch.device) -> None:
         owner, inside, place = [], [], []
         start = 0
-        for index, size in enumerate(bucket.sizes):
+        for index, size in enumerate(sizes):
             for offset in range(0, size, 4 * LANES):
                 owner.append(index)
                 inside.append(offset)
                 place.append(start + offset)
             start += size
         columns = torch.tensor([owner, inside, place], dtype=torch.int64)
-        self.programs = columns.t().contiguous().to(bucket.device)  # (programs, 3)
-        self.sizes = torch.tensor(bucket.sizes, dtype=torch.int64, device=bucket.device)
-        self.device = bucket.device
+        self.programs = columns.t().contiguous().to(device)  # (programs, 3)
+        self.sizes = torch.tensor(sizes, dtype=torch.int64, device=device)
+        self.device = device
         self.tables: dict[tuple[int, ...], Tensor] = {}
 
     def addresses(self, tensors: list[Tensor]) -> Tensor:
@@ -63,7 +64,7 @@ def fused_step(
     from bayesify.samplers.kernel import sampler_kernel
 
     if bucket.tables is None:
-        bucket.tables = Tables(bucket)
+        bucket.tables = Tables(bucket.sizes, bucket.device)
     tables = bucket.tables
     gradients = [p.grad.contiguous() for p in bucket.parameters]  # type: ignore[union-attr]
     momentum, thermostat = bucket.states["momentum"], bucket.states.get("thermostat")

@@ -1,0 +1,196 @@
+"""Improved variational online Newton: the optimiser of `bf.IVON`, whose second moments are the posterior's precisions."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from bayesify.checks import NotNegative, Positive, Rate, check_setting
+from bayesify.kernels.normal_kl import TRITON
+from bayesify.samplers.fused import Tables
+
+LONG = 0.99999  # β₂ of a run whose length nobody knows
+
+
+class Numbers(NamedTuple):
+    """Of one step of a group, in the symbols of `newton_step_`."""
+
+    rate: float  # α
+    memory: float  # β₁
+    correction: float  # 1 / (1 − β₁ᵗ)
+    forget: float  # ρ = 1 − β₂
+    num_data: float  # λ
+    weight_decay: float  # δ
+    centre: float  # μ₀
+    curvature: float  # h of parameters that are not random
+    clip: float | None
+
+
+class VariationalNewton(Optimizer):
+    """Natural-gradient descent of the negative ELBO over N(m, σ²), σ² = 1 / (λ (h + δ)), entries independent.
+
+    With the gradient g of the mean loss by m, and ĥ = (∂loss/∂σ) / σ, whose mean is the second derivative of the loss
+    averaged over the posterior (the reparameterised estimate g ε / σ of one draw; of several, of local noise and of
+    many processes what autograd makes of them):
+
+        ḡ ← β₁ ḡ + (1 − β₁) g
+        h ← β₂ h + (1 − β₂) ĥ + ½ (1 − β₂)² (h − ĥ)² / (h + δ)
+        m ← m − α (ḡ / (1 − β₁ᵗ) + δ (m − μ₀)) / (h + δ)
+
+    The loss is the data term alone: the prior N(μ₀, 1/(λ δ)) enters here. h is kept nowhere: σ says it. With
+    u = (1 − β₂)(ĥ − h)/(h + δ) the second line is (h + δ) ← (h + δ)(1 + u + u²/2), at least half of what it was,
+    whatever the gradient, and u = (1 − β₂) ∂(λ loss + KL)/∂ log σ: the natural gradient.
+
+    A group with `random` holds all means, then log σ of each; one without holds parameters that only train, which take
+    the third line with h = h₀ and δ = 0: descent with momentum at the rate α / h₀.
+
+    lr:           α; about ten times that of SGD with momentum 0.9, because ḡ is an average
+    num_data:     λ, examples over temperature
+    betas:        β₁ and β₂
+    weight_decay: δ
+    centre:       μ₀
+    h0:           h₀
+    clip:         bound of every entry of the move before α; None: none
+    num_members:  networks that the loss is a mean over, each with a posterior of its own
+
+    Reference: Shen et al., "Variational Learning is Effective for Large Deep Networks", ICML 2024.
+    """
+
+    found_inf: Tensor | None = None  # set to skip a step on the device itself, as GradScaler does
+    grad_scale: Tensor | None = None
+
+    def __init__(
+        self,
+        params: Any,
+        lr: Positive,
+        num_data: Positive,
+        betas: tuple[Rate, Rate] = (0.9, LONG),
+        weight_decay: NotNegative = 0.0,
+        centre: float = 0.0,
+        h0: Positive = 1.0,
+        clip: Positive | None = None,
+        num_members: int = 1,
+        fused: bool | None = None,
+    ) -> None:
+        for name, value, kind in (("lr", lr, Positive), ("num_data", num_data, Positive), ("h0", h0, Positive)):
+            check_setting(name, value, kind)
+        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "centre": centre, "clip": clip}
+        defaults |= {"num_data": num_data, "h0": h0, "num_members": num_members, "random": False, "fused": fused}
+        super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._prepare()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As torch's; a group with `random` has a log σ for every mean."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        group.setdefault("step", torch.zeros((), device="cpu"))
+        for p in group["params"]:
+            if p.dtype not in (torch.float32, torch.float64):
+                raise TypeError(
+                    f"{type(self).__name__} moves precisions by shares that {p.dtype} cannot hold: keep the parameters "
+                    f"in float32; precision='bf16-mixed' computes the network in half precision"
+                )
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self.tables: dict[tuple[int, ...], Tables] = {}
+        every = [p for group in self.param_groups for p in group["params"]]
+        # a step with `found_inf` set does nothing
+        self._step_supports_amp_scaling = all(in_kernel(_local(p)) for p in every)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """One step of everything that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        kernel = self._step_supports_amp_scaling
+        if self.found_inf is not None and not kernel and self.found_inf.item():
+            return loss
+        for group in self.param_groups:
+            group["step"] = group["step"] + 1
+            rows = self._rows(group)
+            if rows and kernel and group["fused"] is not False:
+                self._launch(rows, group)
+            elif rows:
+                scale = group["num_members"] / (1.0 if self.grad_scale is None else self.grad_scale)
+                now = numbers(group)
+                for row in rows:
+                    newton_step_(now, scale, *row)
+        return loss
+
+    def _rows(self, group: dict[str, Any]) -> list[list[Tensor]]:
+        """Mean, ḡ and gradient, and of random ones log σ and its gradient, of every tensor that has one."""
+        parameters = group["params"]
+        half = len(parameters) // 2 if group["random"] else len(parameters)
+        rows = []
+        for mean, log_std in zip(parameters[:half], parameters[half:] or [None] * half, strict=True):
+            if mean.grad is None:
+                continue
+            state = self.state[mean]
+            if "momentum" not in state:
+                state["momentum"] = torch.zeros_like(mean)
+            row = [mean, state["momentum"], mean.grad]
+            rows.append([_local(t) for t in (row if log_std is None else [*row, log_std, log_std.grad])])
+        return rows
+
+    def _launch(self, rows: list[list[Tensor]], group: dict[str, Any]) -> None:
+        from bayesify.samplers.newton_kernel import launch
+
+        first = rows[0][0]
+        sizes = tuple(row[0].numel() for row in rows)
+        if sizes not in self.tables:
+            self.tables[sizes] = Tables(sizes, first.device)
+        launch(self.tables[sizes], rows, numbers(group), group["num_members"], self.found_inf, self.grad_scale)
+
+
+def numbers(group: dict[str, Any]) -> Numbers:
+    """Those of the group's present step."""
+    memory, keep = group["betas"]
+    correction = 1 / (1 - memory ** group["step"].item())
+    decay, centre = group["weight_decay"], group["centre"]
+    return Numbers(
+        float(group["lr"]), memory, correction, 1 - keep, group["num_data"], decay, centre, group["h0"], group["clip"]
+    )
+
+
+def newton_step_(
+    z: Numbers,
+    scale: float | Tensor,
+    mean: Tensor,
+    momentum: Tensor,
+    gradient: Tensor,
+    log_std: Tensor | None = None,
+    by_log_std: Tensor | None = None,
+) -> None:
+    """One step of one tensor in place: ḡ, log σ and m, in this order. Gradients times `scale` are those of one network.
+
+    u = ρ (λ ∂loss/∂log σ − 1 + δ λ σ²)   log σ ← log σ − ½ log(1 + u + u²/2)   1/(h + δ) = λ σ²
+    """
+    momentum.lerp_(gradient * scale, 1 - z.memory)
+    move = momentum * z.correction
+    if log_std is None or by_log_std is None:
+        move /= z.curvature
+    else:
+        u = (2 * log_std).exp_().mul_(z.weight_decay * z.num_data).sub_(1)
+        u = (u + by_log_std * (z.num_data * scale)).mul_(z.forget)
+        log_std.sub_((u + 0.5 * u.square()).log1p_(), alpha=0.5)
+        move.add_(mean - z.centre, alpha=z.weight_decay).mul_((2 * log_std).exp_().mul_(z.num_data))
+    if z.clip is not None:
+        move.clamp_(-z.clip, z.clip)
+    mean.sub_(move, alpha=z.rate)
+
+
+def in_kernel(p: Tensor) -> bool:
+    """Can the Triton kernel move it: float32 on CUDA, without gaps?"""
+    dense = p.is_contiguous() or (p.dim() == 4 and p.is_contiguous(memory_format=torch.channels_last))
+    return TRITON and p.is_cuda and p.dtype == torch.float32 and dense
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # a DTensor's own shard
