@@ -1,7 +1,7 @@
 """Natural-gradient variational inference by a variational Newton optimiser."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,11 +12,10 @@ from bayesify.divergences.multi_tensor import by_value
 from bayesify.families import Normal
 from bayesify.families.location_scale import LOG_STD_OF_NOTHING
 from bayesify.methods.base import Method
-from bayesify.methods.monte_carlo_vi import refusal
 from bayesify.names import check_choice
 from bayesify.posteriors import SAMPLINGS, Call, Factorized
-from bayesify.priors import Prior, prior
 from bayesify.priors import Normal as NormalPrior
+from bayesify.priors import Prior, prior
 from bayesify.samplers.variational_newton import LONG, VariationalNewton
 from bayesify.weights import Selection
 
@@ -25,20 +24,20 @@ from bayesify.weights import Selection
 class IVON(Method):
     """q(w) = N(m, σ²), σ² = 1 / (λ (h + δ)), trained by natural gradients at the cost of Adam.
 
-    `model.optimizer(lr)` is the variational Newton optimiser (`bayesify.samplers.variational_newton` has its formulas),
-    whose second moments h are the posterior's precisions: λ = num_data / (kl_weight · temperature), and
-    δ = kl_weight / (num_data · std²) is the weight decay that the prior's std is worth, 2e-4 for 50,000 examples at 0.32.
-    `loss.total` is the data term; the optimiser adds the prior, and `loss.kl` is only reported. Another optimiser would
-    train without it, and is refused. lr is about ten times that of SGD with momentum 0.9; 0.1 where none is given.
-    A model that was never trained has no width: its first optimiser sets that of h₀.
-    What is not random (norm layers, what else `where` leaves out, a learned noise) takes steps of the gradient alone at lr / h₀.
+    `model.optimizer(lr)` is the variational Newton optimiser (`bayesify.samplers.variational_newton`: formulas),
+    whose second moments are the posterior's precisions: λ = num_data / (kl_weight · temperature), and the weight decay
+    δ = kl_weight / (num_data · std²) is what a prior of this std is worth, 5e-4 for 50,000 examples at 0.2.
+    `loss.total` is the data term; the optimiser adds the prior, and `loss.kl` is only reported. Other optimisers would
+    train without it, and are refused. lr is about ten times that of SGD with momentum 0.9; 0.1 where none is given.
+    A model that was never trained has no width: its first optimiser sets that of h₀. What is not random (norm layers,
+    what else `where` leaves out, a learned noise) descends with momentum at lr / h₀.
 
     prior:       normal, a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own
     temperature: of the posterior, p(w | data)^(1/temperature): 1 is Bayes, less a cold posterior
-    h0:          h₀, curvature of the mean loss of one example that training starts from: σ = 1 / √(λ (h₀ + δ)). In short
-                 runs the noise stays near it, and lr / h₀ is the step
+    h0:          h₀, the curvature of the mean loss that training starts from, where σ = 1 / √(λ (h₀ + δ)). In short
+                 runs the widths stay near that, and lr / h₀ is the step
     beta1:       of the gradient's average
-    beta2:       of h's average; None: 1 − 1/num_steps, as long as the run (0.99999 where nobody knows how long that is)
+    beta2:       of h's average; None: 1 − 1/num_steps, as long as the run (0.99999 where nobody knows its length)
     clip:        bound of every entry of a step, in units of lr; None: none
     sampling:    "draw" one set of weights per forward; "local" fresh noise for every example, which finds h from fewer
                  steps (linear and convolutional layers; others are drawn), or "flipout" likewise by signs
@@ -52,7 +51,7 @@ class IVON(Method):
     )
 
     kl_weight: Positive = 1.0
-    prior: str | Prior = field(default_factory=lambda: prior("normal", std=0.3))
+    prior: str | Prior = "normal"
     temperature: Positive = 1.0
     h0: Positive = 0.5
     beta1: Rate = 0.9
@@ -77,7 +76,7 @@ class IVON(Method):
         for name, p in made.priors.items():
             if not isinstance(p, NormalPrior):
                 raise ValueError(
-                    f"prior={self.prior!r} must be normal, it is {p!r} for {name!r}: use bf.prior('normal', std=0.3), or "
+                    f"prior={self.prior!r} must be normal, it is {p!r} for {name!r}: use bf.prior('normal'), or "
                     f"bf.MonteCarloVI for others"
                 )
             made.random_tensor(name).log_scale.data.fill_(LOG_STD_OF_NOTHING)
@@ -97,7 +96,13 @@ class IVON(Method):
             )
         betas = (self.beta1, LONG if self.beta2 is None else self.beta2)
         made = VariationalNewton(
-            self.groups(model), lr=lr, num_data=model.num_data, betas=betas, h0=self.h0, clip=self.clip, **options
+            self.groups(model),
+            lr=lr,
+            num_data=model.num_data,
+            betas=betas,
+            h0=self.h0,
+            clip=self.clip,
+            **options,
         )
         self._start(made)
         self.begin(model, made, num_steps)
@@ -113,8 +118,8 @@ class IVON(Method):
         """It must be the one that adds the prior."""
         if not isinstance(optimizer, VariationalNewton):
             raise ValueError(
-                f"optimizer={type(optimizer).__name__} does not train the widths of {self.name!r}, whose loss is the data "
-                f"term alone: leave optimizer= out (the method's own), or use bf.MonteCarloVI"
+                f"optimizer={type(optimizer).__name__} does not train the widths of {self.name!r}, whose loss is the "
+                f"data term alone: leave optimizer= out (the method's own), or use bf.MonteCarloVI"
             )
 
     def groups(self, model: Any) -> list[dict[str, Any]]:
@@ -139,7 +144,10 @@ class IVON(Method):
             )
         random = {id(p) for group in groups for p in group["params"]}
         others = [p for p in model.parameters() if p.requires_grad and id(p) not in random]
-        return [*groups, {"params": others}] if others else groups
+        shared = {id(p) for p in model.likelihood.parameters()}
+        groups.append({"params": [p for p in others if id(p) not in shared], "num_members": num_members})
+        groups.append({"params": [p for p in others if id(p) in shared]})
+        return [group for group in groups if group["params"]]
 
     @torch.no_grad()
     def _start(self, optimizer: VariationalNewton) -> None:

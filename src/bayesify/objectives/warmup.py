@@ -27,8 +27,8 @@ class KLWarmup:
     ) -> None:
         if model.method.optimizer_adds_kl:
             raise ValueError(
-                f"a KL warm-up (kl_warmup=) changes nothing of {model.method.name!r}, whose optimiser adds the KL itself: "
-                f"leave it out"
+                f"a KL warm-up (kl_warmup=) changes nothing of {model.method.name!r}, whose optimiser adds the KL "
+                f"itself: leave it out"
             )
         self.model = model
         self.num_steps = num_steps

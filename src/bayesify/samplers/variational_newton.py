@@ -1,4 +1,4 @@
-"""Improved variational online Newton: the optimiser of `bf.IVON`, whose second moments are the posterior's precisions."""
+"""Improved variational online Newton, the optimiser of `bf.IVON`: second moments are the posterior's precisions."""
 
 from typing import Any, NamedTuple
 
@@ -73,10 +73,20 @@ class VariationalNewton(Optimizer):
         num_members: int = 1,
         fused: bool | None = None,
     ) -> None:
-        for name, value, kind in (("lr", lr, Positive), ("num_data", num_data, Positive), ("h0", h0, Positive)):
+        for name, value, kind in (
+            ("lr", lr, Positive),
+            ("num_data", num_data, Positive),
+            ("h0", h0, Positive),
+        ):
             check_setting(name, value, kind)
         defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "centre": centre, "clip": clip}
-        defaults |= {"num_data": num_data, "h0": h0, "num_members": num_members, "random": False, "fused": fused}
+        defaults |= {
+            "num_data": num_data,
+            "h0": h0,
+            "num_members": num_members,
+            "random": False,
+            "fused": fused,
+        }
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -91,8 +101,8 @@ class VariationalNewton(Optimizer):
         for p in group["params"]:
             if p.dtype not in (torch.float32, torch.float64):
                 raise TypeError(
-                    f"{type(self).__name__} moves precisions by shares that {p.dtype} cannot hold: keep the parameters "
-                    f"in float32; precision='bf16-mixed' computes the network in half precision"
+                    f"{type(self).__name__} moves precisions by shares that {p.dtype} cannot hold: keep the "
+                    f"parameters in float32; precision='bf16-mixed' computes the network in half precision"
                 )
         self._prepare()
 
@@ -146,7 +156,9 @@ class VariationalNewton(Optimizer):
         sizes = tuple(row[0].numel() for row in rows)
         if sizes not in self.tables:
             self.tables[sizes] = Tables(sizes, first.device)
-        launch(self.tables[sizes], rows, numbers(group), group["num_members"], self.found_inf, self.grad_scale)
+        launch(
+            self.tables[sizes], rows, numbers(group), group["num_members"], self.found_inf, self.grad_scale
+        )
 
 
 def numbers(group: dict[str, Any]) -> Numbers:
@@ -155,7 +167,15 @@ def numbers(group: dict[str, Any]) -> Numbers:
     correction = 1 / (1 - memory ** group["step"].item())
     decay, centre = group["weight_decay"], group["centre"]
     return Numbers(
-        float(group["lr"]), memory, correction, 1 - keep, group["num_data"], decay, centre, group["h0"], group["clip"]
+        float(group["lr"]),
+        memory,
+        correction,
+        1 - keep,
+        group["num_data"],
+        decay,
+        centre,
+        group["h0"],
+        group["clip"],
     )
 
 
@@ -168,7 +188,7 @@ def newton_step_(
     log_std: Tensor | None = None,
     by_log_std: Tensor | None = None,
 ) -> None:
-    """One step of one tensor in place: ḡ, log σ and m, in this order. Gradients times `scale` are those of one network.
+    """One step of one tensor in place: ḡ, log σ and m, in this order. Gradients times `scale` are one network's own.
 
     u = ρ (λ ∂loss/∂log σ − 1 + δ λ σ²)   log σ ← log σ − ½ log(1 + u + u²/2)   1/(h + δ) = λ σ²
     """
