@@ -102,12 +102,58 @@ def test_masks_of_every_kind_can_be_fixed(layer: nn.Module) -> None:
 
 def test_a_network_without_dropout_layers_drops_rows() -> None:
     model = bf.bayesify(without(), bf.MCDropout(drop_prob=0.5), num_data=10)
-    assert model.summary().random == ["0.weight", "2.weight"]
+    assert model.summary().random == ["2.weight"]
     assert model.summary().overhead == 0
     kept = (model.posterior.draw(0, 50)["2.weight"] != 0).float()
     assert torch.equal(kept, kept[:, :1].expand_as(kept))
     off = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.0))
     assert bf.bayesify(off, "mc_dropout", num_data=10).summary().random == ["0.weight"]
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
+
+
+def test_the_inputs_of_the_network_are_never_dropped() -> None:
+    """Every draw sees every image; the layer that comes first is found by running the example."""
+    model = bf.bayesify(convolutional(), "mc_dropout", num_data=10)
+    samples = model.predict(torch.randn(50, 1, 8, 8), 200, keep_samples=True).samples
+    assert samples.std(1).mean(-1).min() > 1e-6
+    text = str(model.summary())
+    assert "sees the inputs of the network, which are all kept: a draw that drops them sees no data" in text
+    note = "of 1 weights are dropped with probability 0.05, for every example by itself"
+    assert note in text
+    assert "probability 0.1, " in str(bf.bayesify(without(), "mc_dropout", num_data=10).summary())
+
+    class Backwards(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.stem = nn.Linear(8, 3), nn.Linear(4, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.stem(x).relu())
+
+    found = bf.bayesify(Backwards(), "mc_dropout", num_data=10, example=torch.zeros(1, 4))
+    assert found.summary().random == ["head.weight"]
+
+
+def test_every_example_has_its_own_units_with_the_law_of_dropout() -> None:
+    """4000 equal examples in one pass, in training and in prediction: outputs Σ_i w_i m_i / (1 − p) of three hidden
+    units, against the enumerated law. The threshold is that of a χ² test."""
+    n, p = 4000, 0.3
+    net = nn.Sequential(nn.Linear(1, 3, bias=False), nn.Linear(3, 1, bias=False))
+    with torch.no_grad():
+        net[0].weight.fill_(1.0)
+        net[1].weight.copy_(torch.tensor([[1.0, 2.0, 4.0]]) * (1 - p))
+    model = bf.bayesify(net, bf.MCDropout(drop_prob=p), "normal", num_data=10)
+    x = torch.ones(n, 1)
+    found = (model.train()(x).detach(), model.predict(x, 1, keep_samples=True).samples)
+    bits = torch.tensor([[k >> i & 1 for i in range(3)] for k in range(8)]).double()
+    expected = n * ((1 - p) ** bits.sum(1) * p ** (3 - bits.sum(1)))
+    for values in found:
+        counts = values.flatten().round().long().bincount(minlength=8).double()
+        statistic = ((counts - expected).square() / expected).sum().item()
+        assert len(counts) == 8 and statistic < stats.chi2.isf(FAILURE_RATE, 7)
 
 
 def test_the_kl_is_the_l2_term() -> None:

@@ -1,7 +1,8 @@
 """A weight of its own for every example of a batch, without a loop over examples.
 
 A stand-in for a weight whose entries are chosen among components: norm layers, linear maps and convolutions whose
-input has the batch in front get one choice per example; any other use takes the choice of the first example.
+input has the batch in front get one choice per example; any other use takes the choice of the first example. Dropped
+units are factors of the layer's input, W (m_b ∘ x_b), which costs a multiplication.
 """
 
 from collections.abc import Callable
@@ -32,6 +33,7 @@ class ExampleWeight(StandIn):
     one, each:   one choice, (*shape), and one for every example, (batch, *shape)
     components:  where an example takes a whole component, all of them, and
     choose:      results of an operation with each component, (batch, ...) -> the chosen ones, (batch, ...)
+    units:       where only the inputs of a layer are kept or dropped, the factor of each, (batch, inputs)
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class ExampleWeight(StandIn):
         each: Callable[[], Tensor],
         components: list[Tensor] | None = None,
         choose: Callable[[list[Tensor]], Tensor] | None = None,
+        units: Callable[[], Tensor] | None = None,
     ) -> None:
         self.like = like
         self.batch = batch
@@ -49,6 +52,7 @@ class ExampleWeight(StandIn):
         self.each = each
         self.components = components
         self.choose = choose
+        self.units = units
 
     def metadata(self) -> Tensor:
         """The tensor whose place it takes."""
@@ -110,6 +114,9 @@ def _linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
         return _shared(F.linear, (input, weight, bias), {})
     if not isinstance(weight, ExampleWeight):
         y = F.linear(input, weight)
+    elif weight.units is not None:
+        factor = weight.units().to(input.dtype)  # (batch, in)
+        y = F.linear(input * factor.view(len(factor), *(1,) * (input.dim() - 2), -1), weight.like)
     elif weight.components is not None and len(weight.components) <= weight.batch:
         assert weight.choose is not None
         y = weight.choose([F.linear(input, w) for w in weight.components])  # K outputs, one chosen
@@ -133,7 +140,10 @@ def _convolution(func: Any, input: Any, weight: Any, bias: Any = None, *args: An
             return func(x, w, None, *args[: GROUPS - 3], groups, *args[GROUPS - 2 :], **kwargs)
         return func(x, w, None, *args, **{**kwargs, "groups": groups})
 
-    if isinstance(weight, ExampleWeight):
+    if isinstance(weight, ExampleWeight) and weight.units is not None:
+        factor = weight.units().to(input.dtype)  # (batch, in)
+        y = apply(input * factor.view(*factor.shape, *(1,) * (input.dim() - 2)), weight.like, groups)
+    elif isinstance(weight, ExampleWeight):
         x = input.reshape(1, -1, *input.shape[2:])  # (1, batch · channels, ...)
         y = apply(x, weight.each().flatten(0, 1).to(x.dtype), batch * groups)
         y = y.view(batch, -1, *y.shape[2:])  # (batch, out, ...)

@@ -89,7 +89,11 @@ def _ends(net: nn.Module, where: Where, example: Any) -> tuple[set[str], set[str
     if example is not None:
         first, last = execution_order(net, *example)
         return first, last, "by running the example"
-    layers = [layer_of(name) for name, p in net.named_parameters() if "weight" in name and p.dim() > 1]
+    matrices = [name for name, p in net.named_parameters() if p.dim() > 1]
+    maps = ("linear", "conv")  # whatever they call their weight
+    layers = [
+        n for name in matrices if kind_of(net.get_submodule(n := layer_of(name))) in maps or "weight" in name
+    ]
     if not layers:
         return set(), set(), "no layer with a weight matrix"
     rule = "by registration order (give example= to decide it by running: there may be several output layers)"

@@ -22,6 +22,8 @@ class Assignment(ABC):
     zero: ClassVar[bool] = False
     #: z is one number per unit
     scalar: ClassVar[bool] = False
+    #: z keeps or drops inputs of the layer, in their order
+    rows: ClassVar[bool] = False
 
     def refusal(self, name: str, shape: tuple[int, ...]) -> str:
         """Why this assignment leaves a tensor alone; "" where it takes it."""
@@ -85,6 +87,7 @@ class Dropout(DropConnect):
 
     name = "dropout"
     about = "every input unit of a layer is kept or dropped"
+    rows = True
 
     def view(self, weight: Tensor, module: nn.Module) -> tuple[int, ...]:
         groups = _groups(module)

@@ -132,6 +132,7 @@ def _by_example(q: "Components", name: str, held: Held, z: Tensor, generator: Ge
         return _at(q, name, held, z[0], generator)
     centroids = q.centroids(name, held)
     whole = q.assignment.scalar and not q.std
+    rows = q.assignment.rows and not q.std
 
     def choose(results: list[Tensor]) -> Tensor:
         return pick(z.view(-1, *(1,) * (results[0].dim() - 1)), results)
@@ -143,6 +144,7 @@ def _by_example(q: "Components", name: str, held: Held, z: Tensor, generator: Ge
         lambda: _at(q, name, held, z, generator, len(z)),
         centroids if whole else None,
         choose if whole else None,
+        (lambda: (z == 0) / q.probs[0]) if rows else None,
     )
 
 

@@ -63,6 +63,7 @@ class Components(Posterior):
         self.std, self.learn_std, self.shared_std = std, learn_std, shared_std
         self.per_example, self.same_draws = per_example, same_draws
         self.stored = assignment.name == "member"  # predictions take the members in turn
+        self.predicts_by_pass = assignment.zero and per_example  # as dropout layers that stay on
         self.penalty, self.remarks = kl.l2 is not None, list(remarks)
         self.patches = {name: patch_of(name, slots[0], assignment) for name, slots in selection.slots.items()}
         self.slots = {**selection.slots}
@@ -170,6 +171,12 @@ class Components(Posterior):
         count = sum(self.mixing.sizes.values())
         size = f"{len(self.probs)}^{count:,} ≈ 10^{count * math.log10(len(self.probs)):,.1f}"
         notes = [f"effective ensemble size {size}"]
+        if self.assignment.rows:
+            each = "for every example by itself" if self.by_example else "for a whole batch"
+            notes.append(
+                f"input units (channels of convolutions) of {len(self.patches)} weights are dropped with probability "
+                f"{self.probs[1]:g}, {each}"
+            )
         if self.shared_std and self.shared:
             notes.append(f"the other {len(self.shared)} trained tensors are N(w, {self.shared_std:g}²)")
         return notes + self.remarks
