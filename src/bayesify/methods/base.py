@@ -26,8 +26,8 @@ class Method(ABC):
     Fields are held to their annotations, which have the ranges of numbers (`bayesify.checks`): a `__post_init__` of
     your own calls this one.
 
-    Members, in this order: `needs_num_data`, `own_optimizer`, `posterior`, `data_term`, `optimizer`, `check_optimizer`, `select`,
-    `fixed_to`, `options`, `report_sections`.
+    Members, in this order: `needs_num_data`, `own_optimizer`, `posterior`, `data_term`, `optimizer`,
+    `check_optimizer`, `select`, `fixed_to`, `options`, `report_sections`.
     """
 
     name: ClassVar[str]

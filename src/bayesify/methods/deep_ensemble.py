@@ -60,6 +60,10 @@ class DeepEnsemble(Method):
     def needs_num_data(self) -> bool:
         return self.method.needs_num_data
 
+    @property
+    def own_optimizer(self) -> bool:
+        return self.method.own_optimizer
+
     def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:
         self.method.begin(model, optimizer, num_steps)
 
