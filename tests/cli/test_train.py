@@ -40,7 +40,8 @@ def test_the_folder_of_a_run(digits: Path) -> None:
 def test_the_configuration_holds_every_option(digits: Path) -> None:
     config = read(digits)
     assert config["train"]["seed"] == 0
-    assert config["train"]["lr"] == 1e-3
+    chosen = {name: config["train"][name] for name in ("recipe", "optimizer", "lr", "schedule")}
+    assert chosen == {"recipe": "plain", "optimizer": "adam", "lr": 3e-3, "schedule": "onecycle"}
     assert config["method"]["prior"] == {"name": "normal", "mean": 0.0, "std": 1.0}
     assert config["method"]["where"] == "~norm"
     assert config["net"]["hidden"] == [16]
@@ -144,17 +145,49 @@ def test_resuming_with_more_epochs_equals_one_long_run(tmp_path: Path) -> None:
 def test_flags_that_contradict_the_run(digits: Path) -> None:
     resume = ("train", "--resume", "--folder", digits)
     message = fail(*resume, "--lr", "0.5", "--net", "lenet", "--set", "method.init_std=0.3")
-    assert "train.lr is 0.5 here and 0.001 in the run" in message
+    assert "train.lr is 0.5 here and 0.003 in the run" in message
     assert "net.name is 'lenet' here and 'mlp' in the run" in message
     assert "method.init_std is 0.3 here and 0.05 in the run" in message
     assert "can only grow" in fail(*resume, "--epochs", "1")
     succeed(*resume, *DIGITS)  # the same flags again are no contradiction
 
 
-def test_a_onecycle_schedule_cannot_grow(tmp_path: Path) -> None:
-    succeed("train", *DIABETES, "--epochs", "1", "--schedule", "onecycle", "--folder", tmp_path)
-    message = fail("train", "--resume", "--folder", tmp_path, "--epochs", "2")
-    assert "the onecycle schedule was laid out for 1" in message
+def test_the_schedule_of_the_recipe_grows(tmp_path: Path) -> None:
+    """By default, and with its settings as config.json has them."""
+    result = succeed("train", *DIGITS, "--folder", tmp_path)
+    assert (
+        "recipe plain (neither attention nor convolutions with norm layers): adam, lr 0.003, onecycle over 2 epochs"
+        in result.stderr.replace("\n", " ")
+    )
+    before = read(tmp_path)["train"]
+    result = succeed("train", "--resume", "--folder", tmp_path, "--epochs", "3")
+    assert "the schedule was laid out for 22 steps and is now for 33" in result.stderr
+    assert read(tmp_path)["train"] == {**before, "epochs": 3}
+    assert read(tmp_path, "summary.json")["epochs"] == 3
+
+
+def test_a_run_from_before_there_were_recipes_goes_on_without(tmp_path: Path) -> None:
+    succeed("train", *DIGITS, "--recipe", "none", "--folder", tmp_path)
+    config = read(tmp_path)
+    assert (config["train"]["recipe"], config["train"]["lr"]) == ("none", 1e-3)
+    for name in ("recipe", "optimizer", "momentum", "weight_decay", "frozen_norm"):
+        del config["train"][name]
+    config["train"]["kl_warmup"] = 0.0
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    result = succeed("train", "--resume", "--folder", tmp_path, "--epochs", "3")
+    assert "resumed at epoch 3" in result.stderr and "asked for" not in result.stderr
+    train = read(tmp_path)["train"]
+    assert (train["recipe"], train["optimizer"], train["schedule"]) == ("none", None, None)
+
+
+def test_the_optimiser_by_flags(tmp_path: Path) -> None:
+    given = ("--optimizer", "sgd", "--lr", "0.1", "--momentum", "0.8", "--weight-decay", "1e-4")
+    succeed("train", *DIGITS, *given, "--label-smoothing", "0.1", "--folder", tmp_path)
+    config = read(tmp_path)
+    names = ("recipe", "optimizer", "lr", "momentum", "weight_decay", "schedule")
+    assert [config["train"][name] for name in names] == ["plain", "sgd", 0.1, 0.8, 1e-4, "onecycle"]
+    assert config["likelihood"]["label_smoothing"] == 0.1
+    assert "label_smoothing" in fail("train", *DIABETES, "--label-smoothing", "0.1", "--dry-run")
 
 
 def test_resume_without_a_run_begins_one(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from bayesify.data import Loader
 
 
 def quick(**options: Any) -> bf.History:
-    settings: dict[str, Any] = {"epochs": 2, "progress": False, "seed": 0, **options}
+    settings: dict[str, Any] = {"epochs": 2, "recipe": None, "progress": False, "seed": 0, **options}
     made, given = settings.pop("model", None), settings.pop("loader", None)
     batches = loader("own") if given is None else given
     return bf.fit(model("mc_vi") if made is None else made, batches, Loader(data().test, 40), **settings)

@@ -74,21 +74,21 @@ def test_ranges_hold_everywhere(name: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithMomentum(TrainTable):
+class WithFriction(TrainTable):
     """[train] with one more option, as another field of TrainingOptions would be."""
 
-    momentum: float = option(HOW, "Share of the last step in the next.", 0.9, least=0, below=1)
+    friction: float = option(HOW, "Share of the last step in the next.", 0.9, least=0, below=1)
 
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     """The command line with that table."""
-    monkeypatch.setattr(settings, "TrainTable", WithMomentum)
-    monkeypatch.setattr(train, "TrainTable", WithMomentum)
+    monkeypatch.setattr(settings, "TrainTable", WithFriction)
+    monkeypatch.setattr(train, "TrainTable", WithFriction)
     monkeypatch.setattr(train.train, "__signature__", None)
     made = typer.Typer(cls=Commands)
     made.callback()(lambda: None)
-    made.command()(flags.with_flags(WithMomentum)(train.train))
+    made.command()(flags.with_flags(WithFriction)(train.train))
     return made
 
 
@@ -99,32 +99,32 @@ def run(app: typer.Typer, *arguments: object) -> Any:
 def test_a_new_option_from_end_to_end(app: typer.Typer, tmp_path: Path) -> None:
     text = " ".join(run(app, "--help").stdout.split())
     assert re.search(
-        r"--momentum <float> \[0<=x<1\] .*Share of the last step in the next\..*\[default: 0.9\]", text
+        r"--friction <float> \[0<=x<1\] .*Share of the last step in the next\..*\[default: 0.9\]", text
     )
     folder = ("--folder", tmp_path / "run")
-    refused = run(app, *DIGITS, *folder, "--momentum", "1")
+    refused = run(app, *DIGITS, *folder, "--friction", "1")
     assert refused.exit_code == 2
-    assert "'--momentum': momentum=1.0 must be a number of at least 0 and below 1 (see" in refused.stderr
-    assert run(app, *DIGITS, *folder, "--momentum", "0.5").exit_code == 0
-    assert read(tmp_path / "run")["train"]["momentum"] == 0.5
-    other = run(app, "--resume", *folder, "--momentum", "0.25")
+    assert "'--friction': friction=1.0 must be a number of at least 0 and below 1 (see" in refused.stderr
+    assert run(app, *DIGITS, *folder, "--friction", "0.5").exit_code == 0
+    assert read(tmp_path / "run")["train"]["friction"] == 0.5
+    other = run(app, "--resume", *folder, "--friction", "0.25")
     assert other.exit_code == 2
-    assert "train.momentum is 0.25 here and 0.5 in the run" in other.stderr
-    assert run(app, "--resume", *folder, "--momentum", "0.5", "--epochs", "3").exit_code == 0
+    assert "train.friction is 0.25 here and 0.5 in the run" in other.stderr
+    assert run(app, "--resume", *folder, "--friction", "0.5", "--epochs", "3").exit_code == 0
     config = read(tmp_path / "run")
-    del config["train"]["momentum"]  # as a run from before there was such an option
+    del config["train"]["friction"]  # as a run from before there was such an option
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    other = run(app, "--resume", *folder, "--momentum", "0.25")
-    assert "train.momentum is 0.25 here and 0.9 in the run" in other.stderr
+    other = run(app, "--resume", *folder, "--friction", "0.25")
+    assert "train.friction is 0.25 here and 0.9 in the run" in other.stderr
     assert run(app, "--resume", *folder, "--dry-run").exit_code == 0
 
 
 def test_documentation_of_a_new_option() -> None:
-    @documented(WithMomentum)
+    @documented(WithFriction)
     def own(**_: Any) -> None:
         """Train it."""
 
-    assert parse(own.__doc__ or "")["momentum"] == (
+    assert parse(own.__doc__ or "")["friction"] == (
         "Share of the last step in the next. At least 0 and below 1."
     )
 

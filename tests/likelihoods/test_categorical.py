@@ -109,12 +109,14 @@ def test_half_precision_outputs_are_summarized_in_float32() -> None:
 
 
 def test_its_options_make_it_again() -> None:
-    likelihood = bf.likelihood("categorical", class_dim=-1, ignore_index=3, class_weight=[1.0, 2.0])
+    likelihood = bf.likelihood(
+        "categorical", class_dim=-1, ignore_index=3, class_weight=[1.0, 2.0], label_smoothing=0.1
+    )
     again = bf.likelihood("categorical", **likelihood.options)
     assert (
         again.options
         == likelihood.options
-        == {"class_dim": -1, "ignore_index": 3, "class_weight": [1.0, 2.0]}
+        == {"class_dim": -1, "ignore_index": 3, "class_weight": [1.0, 2.0], "label_smoothing": 0.1}
     )
 
 

@@ -5,11 +5,12 @@ from pathlib import Path
 import torch
 
 import bayesify as bf
+from bayesify.cli.options import TrainTable
 from bayesify.cli.record import CONFIG, holds_a_run
 from bayesify.cli.settings import Settings, Tables
 from bayesify.cli.terminal import counted, facts_table, output, size
 from bayesify.cli.training import Prepared, prepare, prepare_resumed
-from bayesify.engine.sampling_check import acting
+from bayesify.engine.optimizers import make_optimizer
 
 
 def show(tables: Tables, folder: Path, resume: bool, trust: bool = False, data_changed: bool = False) -> None:
@@ -20,6 +21,7 @@ def show(tables: Tables, folder: Path, resume: bool, trust: bool = False, data_c
     )
     s, o = prepared.settings, prepared.settings.train
     counts, ds = prepared.model.summary(), prepared.data
+    assert o.epochs is not None
     steps = -(-len(prepared.train) // o.accumulate)
     state = "goes on" if going_on else "holds a run already" if holds_a_run(folder) else "new"
     val = 0 if ds.val is None else len(ds.val)
@@ -32,6 +34,7 @@ def show(tables: Tables, folder: Path, resume: bool, trust: bool = False, data_c
         ("parameters", f"{counts.num_parameters:,} in the network, {counts.num_random:,} of them random"),
         ("in all", f"{counts.num_total:,} parameters (+{counts.overhead:.2f} %)"),
         ("steps", f"{steps:,} per epoch, {steps * o.epochs:,} in {epochs} of batch size {o.batch_size}"),
+        *([("training", prepared.recipe)] if prepared.recipe else []),
         *([("members", apart)] if o.members_in_parallel else []),
         ("memory", memory_line(prepared)),
         ("device", prepared.config["device"]),
@@ -59,17 +62,16 @@ def memory_line(prepared: Prepared) -> str:
     trained = [p for p in model.parameters() if p.requires_grad]
     stored = sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
     gradients = sum(p.nbytes for p in trained)
-    state = int(gradients * state_per_parameter(model, prepared.settings.train.lr))
+    state = int(gradients * state_per_parameter(model, prepared.settings.train))
     return (
         f"about {size(stored + gradients + state)} ({size(stored)} parameters, {size(gradients)} gradients, "
         f"{size(state)} optimiser state); an estimate without activations"
     )
 
 
-def state_per_parameter(model: bf.BayesianModule, lr: float | None) -> float:
-    """How many numbers the method's optimiser keeps per parameter, seen on a step of the smallest one."""
-    with acting("ignore"):  # no draw is kept, and none is meant to be
-        optimizer = model.optimizer(lr=lr)
+def state_per_parameter(model: bf.BayesianModule, options: TrainTable) -> float:
+    """How many numbers the optimiser keeps per parameter, seen on a step of the smallest one."""
+    optimizer = make_optimizer(model, options)
     smallest = min((p for g in optimizer.param_groups for p in g["params"]), key=torch.Tensor.numel)
     smallest.grad = torch.zeros_like(smallest)
     optimizer.step()

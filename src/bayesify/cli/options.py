@@ -14,7 +14,6 @@ class TrainTable(TrainingOptions):
 
     prefix: ClassVar[str] = "train."
 
-    epochs: int = 10
     seed: int = 0
     batch_size: int = option(HOW, "Examples in a batch (of each device).", 128, least=1)
     augment: bool = option(HOW, "Random crops and flips, where the data set has them.", True)

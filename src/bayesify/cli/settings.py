@@ -12,6 +12,7 @@ from bayesify.checks import Count, NotNegativeCount, Positive, check_content
 from bayesify.cli.options import TrainTable
 from bayesify.cli.where_text import parse_where
 from bayesify.names import check_choice
+from bayesify.recipes import NONE
 
 Tables = dict[str, dict[str, Any]]
 
@@ -60,12 +61,18 @@ def from_file(path: Path) -> Tables:
         raise ValueError(f"--config {path} must hold the tables {', '.join(TABLES)}")
     if "bayesify_run" in content:
         check_tables(content, path)
-        return {key: content[key] for key in TABLES}
+        return tables_of_run(content)
     for key, value in content.items():
         check_choice(TABLES, key, f"--config {path}: table")
         if not isinstance(value, dict):
             raise ValueError(f"--config {path}: {key} must be a table, [{key}] with name = value lines")
     return content
+
+
+def tables_of_run(config: Mapping[str, Any]) -> Tables:
+    """The tables in the config.json of a run. An option newer than the run has its default; but runs had no recipe
+    before there were any."""
+    return {key: config[key] for key in TABLES} | {"train": {"recipe": NONE, **config["train"]}}
 
 
 #: what config.json of a run says, as far as it is read; older runs have less

@@ -52,6 +52,10 @@ def train(
         Path | None, what(help="Folder that holds the data.", show_default="the variable BAYESIFY_DATA")
     ] = None,
     likelihood: Annotated[str | None, chosen("likelihoods", "Likelihood", show_default=USUAL)] = None,
+    label_smoothing: Annotated[
+        float | None,
+        what(help="Share of every label spread over all classes in training (likelihood.label_smoothing)."),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         what(
@@ -127,6 +131,8 @@ def from_flags(given: dict[str, Any]) -> Tables:
     tables: Tables = {key: {"name": given[key]} for key in TABLES if key in given}
     if "data_root" in given:
         tables.setdefault("data", {})["root"] = str(given["data_root"])
+    if "label_smoothing" in given:
+        tables.setdefault("likelihood", {})["label_smoothing"] = given["label_smoothing"]
     tables["train"] = {name: given[name] for name in TrainTable.options() if name in given}
     return tables
 

@@ -17,16 +17,25 @@ from bayesify.cli.errors import EXPECTED, RunFailed, describe
 from bayesify.cli.record import CONFIG, SUMMARY, config_of, data_facts, holds_a_run, read_config, versions
 from bayesify.cli.recording import recording
 from bayesify.cli.run import Run
-from bayesify.cli.settings import TABLES, Settings, Tables, check_machines, contradictions, merged
+from bayesify.cli.settings import (
+    Settings,
+    Tables,
+    check_machines,
+    contradictions,
+    merged,
+    tables_of_run,
+)
 from bayesify.cli.terminal import counted, metrics_table, note, output
 from bayesify.cli.trust import check_trust
 from bayesify.cli.units import evaluate
 from bayesify.data import DataSet, Loader
 from bayesify.engine import fit_members
 from bayesify.engine.folder import RunFolder
+from bayesify.engine.optimizers import USUAL_LR
 from bayesify.engine.randomness import seed_everything
 from bayesify.engine.resume_checks import NO_FINGERPRINT, check_same_data
 from bayesify.engine.sampling_check import acting
+from bayesify.engine.settling import settled
 from bayesify.likelihoods import LIKELIHOODS
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.predict.prediction import shares
@@ -46,6 +55,7 @@ class Prepared:
     val: Loader | None
     device: torch.device
     config: dict[str, Any]
+    recipe: str | None  # what it chose, in words
 
 
 def prepare(settings: Settings) -> Prepared:
@@ -83,14 +93,16 @@ def prepare(settings: Settings) -> Prepared:
         raise ValueError(
             f"net={net['name']!r} does not fit data={ds.name!r} (inputs {shape}): {describe(error)}"
         ) from error
-    trained = replace(o, lr=model.method.default_lr(model) if o.lr is None else o.lr)
-    full = Settings(trained, method, net, build.full_data(settings.data), likelihood)
     augment = ds.augment if o.augment else "none"
     options: dict[str, Any] = {"device": device, "normalise": ds.normalisation}
     train = Loader(ds.train, o.batch_size, shuffle=True, seed=o.seed, augment=augment, **options)
+    o, chosen = settled(o, model, train, -(-len(train) // o.accumulate))
+    usual = model.method.default_lr(model) if o.optimizer is None else USUAL_LR[o.optimizer]
+    o = replace(o, lr=usual) if o.lr is None else o
+    full = Settings(o, method, net, build.full_data(settings.data), likelihood)
     val = None if ds.val is None else Loader(ds.val, o.batch_size, **options)
     config = config_of(full.tables(), ds, outputs, device)
-    return Prepared(full, ds, model, lambda by: convert(network(), by), train, val, device, config)
+    return Prepared(full, ds, model, lambda by: convert(network(), by), train, val, device, config, chosen)
 
 
 def _try(model: bf.BayesianModule, x: torch.Tensor, y: torch.Tensor) -> bf.BayesianModule:
@@ -119,8 +131,7 @@ def go_on(folder: Path, given: Tables, trust: bool = False, data_changed: bool =
     named = given.get("net", {}).get("name")
     check_trust(config["net"], folder / CONFIG, named, trust, config.get("modules_from"))
     check_machines(config["train"], folder / CONFIG, given.get("train", {}))
-    # an option newer than the run: its default
-    stored = Settings.of({key: config[key] for key in TABLES}).tables()
+    stored = Settings.of(tables_of_run(config)).tables()
     given = {key: dict(value) for key, value in given.items()}
     data = given.get("data", {})
     moved = given.pop("data", {}) if data_changed else {"root": data.pop("root")} if "root" in data else {}
@@ -128,10 +139,8 @@ def go_on(folder: Path, given: Tables, trust: bool = False, data_changed: bool =
     action = given.get("train", {}).pop("on_bad_sampling", stored["train"]["on_bad_sampling"])
     before = stored["train"]["epochs"]
     found = contradictions(stored, given)
-    if epochs is not None and epochs < before:
+    if None not in (epochs, before) and epochs < before:
         found.append(f"train.epochs is {epochs} here and {before} in the run, and can only grow")
-    if epochs is not None and epochs > before and stored["train"]["schedule"] == "onecycle":
-        found.append(f"train.epochs is {epochs} here, and the onecycle schedule was laid out for {before}")
     if found:
         raise ValueError(
             f"{folder / CONFIG} disagrees: {'; '.join(found)}. Leave that out, or start a new folder"
@@ -216,6 +225,7 @@ def _fit(prepared: Prepared, folder: Path, resume: bool, data_changed: bool) -> 
     options: dict[str, Any] = {"folder": folder, "resume": resume, **o.for_fit()}
     options["data_changed"] = data_changed
     if o.record:
+        assert o.epochs is not None
         found = recording(model, prepared.val, folder, o.lr, o.epochs)
         options |= found if is_first_process() else {}
     if not o.members_in_parallel:

@@ -27,8 +27,8 @@ from bayesify.engine.position import (
 from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import seed_everything, untouched
 from bayesify.engine.sampling_check import check_draws
-from bayesify.engine.setup import compile_decision, compile_model, make_fabric, takes_graphs
 from bayesify.engine.settling import settled
+from bayesify.engine.setup import compile_decision, compile_model, make_fabric, takes_graphs
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState, assumed
 from bayesify.engine.warm_up import warm_up
@@ -43,7 +43,8 @@ class Loop:
     """One call of `fit`."""
 
     def __init__(self, model: BayesianModule, train: Any, val: Any, options: FitOptions) -> None:
-        self.model, self.val, o = model, val, options
+        self.model, self.val = model, val
+        o = options
         if o.seed is not None:
             seed_everything(o.seed)
         self.fabric = make_fabric(o.accelerator, o.devices, o.num_nodes, o.strategy, o.precision)
@@ -52,17 +53,16 @@ class Loop:
         self.train = share_of_rank(train, self.fabric)
         agree_on_num_data(model, number_of_examples(train))
         steps = number_of_steps(self.train, o.accumulate, o.steps_per_epoch)
-        self.o, chosen = settled(o, model, train, steps, self.fabric.world_size)
-        o = self.o
+        o, chosen = settled(o, model, train, steps, self.fabric.world_size)
         assert o.epochs is not None
-        self.epochs = o.epochs
+        self.o, self.epochs = o, o.epochs
         self.folder = RunFolder(o.folder, o.resume, self.fabric.is_global_zero)
         self.folder.check()
         self.progress = Progress(o.epochs, steps, o.progress and self.fabric.is_global_zero)
         reason = self._place(steps)
         data = {} if o.folder is None else fingerprint_of(train)
         self.state = RunState(model, o, self.fabric, steps, data)
-        self.state.history.notes += [text for text in (chosen, reason) if text is not None]
+        self.state.history.notes += [text for text in (reason, chosen) if text is not None]
         self.assumed = assumed(model, o) if steps is None else None
         if self.assumed is not None:
             self.state.history.notes.append(str(self.assumed))

@@ -1,51 +1,62 @@
-"""Optimisers by name, over what of a model trains."""
+"""The optimiser of a run: one by name, the method's own, or one that is given."""
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from bayesify.model import BayesianModule
-from bayesify.posteriors import Components, Factorized
+from bayesify.samplers import SamplingWarning
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": torch.optim.SGD,
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
 }
-
-
 #: where nobody gives one
 USUAL_LR = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
+
+
+def make_optimizer(model: BayesianModule, options: Any) -> torch.optim.Optimizer:
+    """That of a run with these options (`FitOptions`)."""
+    given, more = options.optimizer, {"momentum": options.momentum, "weight_decay": options.weight_decay}
+    with warnings.catch_warnings():  # how long the run is, the posterior is told next
+        warnings.simplefilter("ignore", SamplingWarning)
+        if given is None and not any(more.values()):
+            return model.optimizer(lr=options.lr)
+        if given is None and model.method.own_optimizer:
+            name, value = next((name, value) for name, value in more.items() if value)
+            raise ValueError(
+                f"{name}={value!r}: the optimiser of {model.method.name!r} is its own and takes no {name}; "
+                f"leave it out"
+            )
+        if isinstance(given, str | None):
+            made = named_optimizer(model, "adam" if given is None else given, options.lr, **more)
+        else:
+            made = given if isinstance(given, torch.optim.Optimizer) else given(model.parameters())
+    if not isinstance(made, torch.optim.Optimizer):
+        raise TypeError(f"optimizer={given!r} returned {made!r}: it must return a torch.optim.Optimizer")
+    model.method.check_optimizer(made, model)
+    return made
 
 
 def named_optimizer(
     model: BayesianModule, name: str, lr: float | None, momentum: float | None, weight_decay: float | None
 ) -> torch.optim.Optimizer:
-    """The optimiser of this name, SGD with Nesterov's momentum. What a KL holds has no weight decay."""
+    """The optimiser of this name, SGD with Nesterov's momentum. What has a prior, or is no weight, does not decay."""
     if name != "sgd" and momentum is not None:
         raise ValueError(f"momentum={momentum!r} is of optimizer='sgd', not of {name!r}: leave it out")
     more: dict[str, Any] = {"momentum": momentum, "nesterov": True} if momentum else {}
     trained = [p for p in model.parameters() if p.requires_grad]
-    held = {id(p) for p in _held(model)}
-    groups = [
-        {"params": [p for p in trained if id(p) not in held], "weight_decay": weight_decay or 0.0},
-        {"params": [p for p in trained if id(p) in held], "weight_decay": 0.0},
+    held = {id(p) for p in (*model.likelihood.parameters(), *model.posterior.undecayed(model.net))}
+    decaying = [p for p in trained if weight_decay and id(p) not in held]
+    others = [p for p in trained if not weight_decay or id(p) in held]
+    groups: list[dict[str, Any]] = [
+        {"params": decaying, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},  # AdamW has one of its own
     ]
     if trained and all(p.is_cuda for p in trained):
         more["fused"] = True
     lr = USUAL_LR[name] if lr is None else lr
     return OPTIMIZERS[name]([group for group in groups if group["params"]], lr=lr, **more)
-
-
-def _held(model: BayesianModule) -> Iterator[Tensor]:
-    """Parameters that have a prior, and those that are no weights: widths, probabilities, noise."""
-    yield from model.likelihood.parameters()
-    for part in model.posterior.modules():
-        if isinstance(part, Components):
-            yield from part.mixing.parameters()
-            yield from part.log_std.parameters()
-        elif isinstance(part, Factorized):
-            yield from part.parameters()
-            yield from (slots[0].get() for slots in part.slots.values())

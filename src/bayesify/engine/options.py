@@ -150,7 +150,7 @@ class TrainingOptions(OptionTable):
 class FitOptions(TrainingOptions):
     """All that `bf.fit` takes beside model and loaders: functions, and the folder of this one call, too."""
 
-    optimizer: str | Optimizer | Callable[[Any], Optimizer] | None = option(
+    optimizer: str | Optimizer | Callable[[Any], Optimizer] | None = option(  # type: ignore[assignment]
         HOW,
         "An optimiser, its name, or a function of the parameters that makes one; for the last two the recipe has no "
         "part in the run.",

@@ -11,9 +11,6 @@ from bayesify.files.differences import changes, differences, first_few, shapes_o
 from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
 
-#: what a schedule adds to the settings of an optimiser
-SCHEDULED = {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"}
-
 NO_FINGERPRINT = (
     "the stored run has no fingerprint of its data (an older bayesify wrote it): whether they are the same as before "
     "is not known"
@@ -46,19 +43,21 @@ def check_same_network(model: nn.Module, stored: Mapping[str, Tensor], folder: P
         )
 
 
-def check_same_optimizer(optimizer: Optimizer, stored: Mapping[str, Any], folder: Path) -> None:
-    """Raise where the optimiser has other settings than that of the run, by name, or other groups: it is another."""
-    mine, theirs = (
-        [set(group) - SCHEDULED for group in groups]
-        for groups in (optimizer.param_groups, stored["param_groups"])
+def check_same_optimizer(
+    optimizer: Optimizer, kind: str | None, stored: Mapping[str, Any], folder: Path
+) -> None:
+    """Raise where the optimiser is of another kind than that of the run (None: an older bayesify wrote it), or has
+    other groups of parameters."""
+    mine, sizes = type(optimizer).__name__, [len(group["params"]) for group in optimizer.param_groups]
+    there = [len(group["params"]) for group in stored["param_groups"]]
+    if kind in (None, mine) and sizes == there:
+        return
+    groups = f"{sizes} parameters in its groups, the run's has {there}"
+    raise ValueError(
+        f"the run in {folder} was trained by another optimiser than this {mine} "
+        f"({groups if kind in (None, mine) else f'by {kind}'}): resume it with the same optimizer=, weight_decay= and "
+        f"recipe= (None for runs of bayesify 0.1), or choose another folder"
     )
-    if [*map(len, mine)] and mine[0] != theirs[0] or len(mine) != len(theirs):
-        there = ", ".join(sorted(theirs[0] - {"params"}))
-        raise ValueError(
-            f"the run in {folder} was trained by another optimiser than {type(optimizer).__name__} (its settings: "
-            f"{there}): resume it with the same optimizer= and recipe= (None for runs of bayesify 0.1), or choose "
-            f"another folder"
-        )
 
 
 def check_same_data(

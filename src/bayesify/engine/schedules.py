@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 
 from bayesify.names import lookup
@@ -25,15 +25,15 @@ def linear(optimizer: Optimizer, num_steps: int) -> LambdaLR:
 
 def onecycle(optimizer: Optimizer, num_steps: int) -> OneCycleLR:
     """Up to lr over the first 30 % of the run and down again (torch's OneCycleLR). Momentum goes the other way, by
-    0.05 about that of SGD; SGD without one stays so."""
+    0.05 about that of SGD and about Adam's 0.9; an optimiser without one stays so."""
     rates = [group["lr"] for group in optimizer.param_groups]
-    momentum = optimizer.defaults.get("momentum", 0.9)
+    momentum = optimizer.defaults.get("momentum", 0.9 if "betas" in optimizer.defaults else 0.0)
     return OneCycleLR(
         optimizer,
         rates,
         total_steps=num_steps + 1,
-        cycle_momentum=not isinstance(optimizer, SGD) or momentum > 0,
-        base_momentum=momentum - 0.05,
+        cycle_momentum=momentum > 0,
+        base_momentum=max(momentum - 0.05, 0.0),
         max_momentum=min(momentum + 0.05, 0.99),
     )
 

@@ -1,34 +1,40 @@
 """What a run leaves to the recipe, filled in."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from bayesify.engine.options import FitOptions
+from bayesify import torch_internals as internals
 from bayesify.engine.optimizers import USUAL_LR
+from bayesify.engine.options import TrainingOptions
 from bayesify.engine.position import number_of_examples
 from bayesify.model import BayesianModule
 from bayesify.recipes import KINDS, NONE, OWN, Recipe, kind_of_network, recipe
 
+Options = TypeVar("Options", bound=TrainingOptions)
+
 
 def settled(
-    options: FitOptions, model: BayesianModule, loader: Any, steps: int | None, processes: int = 1
-) -> tuple[FitOptions, str | None]:
-    """The options with all that was left to the recipe, and the line that says so; None where it has no part.
+    options: Options, model: BayesianModule, loader: Any, steps: int | None, processes: int = 1
+) -> tuple[Options, str | None]:
+    """The options with all that was left to the recipe, and the line that says so; None where it has no part. What is
+    settled stays as it is when it is settled again.
 
     steps: of an epoch; None: nobody knows
     """
     kind = options.recipe if options.recipe in KINDS else kind_of_network(model.net)
-    found = recipe(kind, model.method)
-    if options.epochs is None:
-        options = replace(options, epochs=found.epochs_for(steps))
-    if is_bare(options):
+    found = recipe(str(kind), model.method)
+    bare = is_bare(options)
+    epochs = found.epochs_for(steps) if options.epochs is None else options.epochs
+    options = replace(options, epochs=epochs, recipe=NONE if bare else kind)
+    if bare:
         return options, None
-    mine = _left_out(options, found, _batch_size(loader, options.accumulate * processes))
-    options = replace(options, **mine)
-    return options, f"recipe {kind} ({KINDS[kind]}): {_words(options, mine)}"
+    wanted = _wanted(options, model, found, _batch_size(loader, options.accumulate * processes))
+    options = replace(options, **{k: v for k, v in wanted.items() if getattr(options, k) is None})
+    chosen = {k: v for k, v in wanted.items() if v is not None and getattr(options, k) == v}
+    return options, f"recipe {kind} ({KINDS[str(kind)]}): {', '.join(_words(chosen, epochs))}"
 
 
-def is_bare(options: FitOptions) -> bool:
+def is_bare(options: TrainingOptions) -> bool:
     """Does the recipe have no part in the run? A learning rate alone is that of the bare optimiser."""
     if options.recipe in (None, NONE) or not isinstance(options.optimizer, str | None):
         return True
@@ -36,36 +42,36 @@ def is_bare(options: FitOptions) -> bool:
     return options.recipe == "auto" and options.lr is not None and more == (None, None, None)
 
 
-def _left_out(options: FitOptions, found: Recipe, batch_size: float | None) -> dict[str, Any]:
-    name = options.optimizer or (None if found.optimizer == OWN else found.optimizer)
-    same = options.optimizer in (None, found.optimizer)
+def _wanted(
+    options: TrainingOptions, model: BayesianModule, found: Recipe, batch_size: float | None
+) -> dict[str, Any]:
+    """What the recipe says to each option; None: nothing."""
+    own = None if found.optimizer == OWN else found.optimizer
+    name = options.optimizer or own
     assert options.epochs is not None
-    filled = {
-        "optimizer": name,
-        "lr": found.lr_for(batch_size) if same else USUAL_LR[str(name)],
-        "momentum": found.momentum if same else None,
-        "weight_decay": found.weight_decay,
-        "schedule": found.schedule,
-        "kl_warmup": None if found.kl_warmup is None else found.kl_warmup * options.epochs,
-        "frozen_norm": found.frozen_norm,
-        "clip_norm": found.clip_norm,
-    }
+    normed = any(isinstance(module, internals.BatchNorm) for module in model.modules())
     return {
-        key: value for key, value in filled.items() if getattr(options, key) is None and value is not None
+        "optimizer": name,
+        "lr": found.lr_for(batch_size) if name == own else USUAL_LR[str(name)],
+        "momentum": found.momentum if name == own else None,
+        "weight_decay": found.weight_decay,
+        "clip_norm": found.clip_norm,
+        "kl_warmup": None if found.kl_warmup is None else found.kl_warmup * options.epochs,
+        "frozen_norm": found.frozen_norm if normed else None,
+        "schedule": found.schedule,
     }
 
 
-def _words(options: FitOptions, mine: dict[str, Any]) -> str:
-    """What the recipe chose: "sgd, lr 0.1, momentum 0.9, onecycle over 20 epochs"."""
-    said = [str(mine.pop("optimizer", options.optimizer or "the method's own optimiser"))]
-    schedule = mine.pop("schedule", None)
-    said += [f"{name.replace('_', ' ')} {value:.3g}" for name, value in mine.items() if value]
-    return ", ".join(
-        [
-            *said,
-            f"{options.epochs} epochs" if schedule is None else f"{schedule} over {options.epochs} epochs",
-        ]
-    )
+def _words(chosen: dict[str, Any], epochs: int) -> list[str]:
+    """What the recipe chose: ["sgd", "lr 0.1", "momentum 0.9", "onecycle over 20 epochs"]."""
+    said = [chosen.get("optimizer", "the method's own optimiser")]
+    for name in ("lr", "momentum", "weight_decay", "clip_norm"):
+        said += [f"{name.replace('_', ' ')} {chosen[name]:.3g}"] if chosen.get(name) else []
+    if chosen.get("kl_warmup"):
+        said.append(f"KL warm-up over {chosen['kl_warmup']:.3g} epochs")
+    if chosen.get("frozen_norm"):
+        said.append(f"batch-norm statistics at rest in the last {100 * chosen['frozen_norm']:.0f} %")
+    return [*said, f"{chosen.get('schedule', 'constant')} over {epochs} epochs"]
 
 
 def _batch_size(loader: Any, times: int) -> float | None:

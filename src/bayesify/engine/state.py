@@ -23,7 +23,7 @@ from bayesify.engine.checkpoint import (
     write_checkpoint,
 )
 from bayesify.engine.history import History
-from bayesify.engine.optimizers import named_optimizer
+from bayesify.engine.optimizers import make_optimizer
 from bayesify.engine.options import FitOptions
 from bayesify.engine.position import batches, can_resume_inside, number_of_batches
 from bayesify.engine.randomness import random_state, restore_random_state
@@ -40,7 +40,7 @@ from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
 from bayesify.objectives import KLWarmup, Loss
 from bayesify.posteriors import Chain
-from bayesify.samplers import SamplingWarning
+from bayesify.samplers import Sampler, SamplingWarning
 
 ASSUMED_STEPS = 1000  # in an epoch of a loader that does not know its length
 #: what a checkpoint holds of a `RunState` as it is, and the parts that have a state of their own
@@ -67,7 +67,7 @@ class RunState:
         steps = ASSUMED_STEPS if steps is None else steps
         assert options.epochs is not None
         self.num_steps = steps * options.epochs
-        self.optimizer = _make_optimizer(model, options)
+        self.optimizer = make_optimizer(model, options)
         folder = None if options.folder is None else Path(options.folder) / "draws"
         model.posterior.begin(self.optimizer, self.num_steps, folder)
         model.method.begin(model, self.optimizer, self.num_steps)
@@ -165,6 +165,7 @@ class RunState:
             "sums": self._of_all_ranks([s.cpu() for s in self.sums]),
             "history": [dict(row) for row in self.history],
             "model": self.model.state_dict(),
+            "optimizer_kind": type(self.optimizer).__name__,
             "optimizer": self.optimizer.state_dict(),
             **{name: None if part is None else part.state_dict() for name, part in parts.items()},
             "random": self._of_all_ranks(random_state()),
@@ -241,7 +242,8 @@ class RunState:
                 f"{self.fabric.world_size}: resume it with the same number"
             )
         check_same_network(self.model, state["model"], folder)
-        check_same_optimizer(self.optimizer, state["optimizer"], folder)
+        if not isinstance(self.optimizer, Sampler):  # they ask for more, when they go on
+            check_same_optimizer(self.optimizer, state.get("optimizer_kind"), state["optimizer"], folder)
         if "data" not in state:
             self.history.notes.append(NO_FINGERPRINT)
         elif not self.data:
@@ -302,35 +304,6 @@ def assumed(model: BayesianModule, options: FitOptions) -> str | SamplingWarning
     if options.schedule is None and not options.kl_warmup:
         return None
     return f"{said.format('schedule and warm-up', '')}steps_per_epoch="
-
-
-def _own_optimizer(model: BayesianModule, options: FitOptions) -> torch.optim.Optimizer:
-    """The method's, which has no other settings."""
-    for name in ("momentum", "weight_decay"):
-        value = getattr(options, name)
-        if value:
-            raise ValueError(
-                f"{name}={value!r}: the optimiser of {model.method.name!r} is its own and takes no {name}; leave it out"
-            )
-    return model.optimizer(lr=options.lr)
-
-
-def _make_optimizer(model: BayesianModule, options: FitOptions) -> torch.optim.Optimizer:
-    with warnings.catch_warnings():  # how long the run is, the posterior is told next
-        warnings.simplefilter("ignore", SamplingWarning)
-        given, decay = options.optimizer, options.weight_decay
-        if given is None and (model.method.own_optimizer or (decay is None and options.momentum is None)):
-            return _own_optimizer(model, options)
-        if isinstance(given, str | None):
-            name = "adam" if given is None else given
-            made = named_optimizer(model, name, options.lr, options.momentum, decay)
-            model.method.check_optimizer(made, model)
-            return made
-        optimizer = given if isinstance(given, torch.optim.Optimizer) else given(model.parameters())
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"optimizer={given!r} returned {optimizer!r}: it must return a torch.optim.Optimizer")
-    model.method.check_optimizer(optimizer, model)
-    return optimizer
 
 
 def _settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:

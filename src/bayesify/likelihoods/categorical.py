@@ -21,6 +21,8 @@ class Categorical(Likelihood):
                   transformers' token outputs (batch, tokens, classes)
     ignore_index: positions with this target do not count
     class_weight: one number per class, by which each position's log-likelihood is multiplied
+    label_smoothing: share s of every label that is spread over all classes in the loss, (1 − s) y + s/C. Predictions
+                  are scored without
     """
 
     name = "categorical"
@@ -35,8 +37,10 @@ class Categorical(Likelihood):
         class_dim: Annotated[int, Range(least=-8, most=8)] = 1,
         ignore_index: int = -100,
         class_weight: Tensor | list[float] | None = None,
+        label_smoothing: Annotated[float, Range(least=0, below=1)] = 0.0,
     ) -> None:
         super().__init__()
+        self.label_smoothing = label_smoothing
         self.class_dim = class_dim
         self.ignore_index = ignore_index
         weight = None if class_weight is None else _class_weight(class_weight)
@@ -120,7 +124,26 @@ class Categorical(Likelihood):
     @property
     def options(self) -> dict[str, Any]:
         weight = None if self.class_weight is None else self.class_weight.tolist()
-        return {"class_dim": self.class_dim, "ignore_index": self.ignore_index, "class_weight": weight}
+        return {
+            "class_dim": self.class_dim,
+            "ignore_index": self.ignore_index,
+            "class_weight": weight,
+            "label_smoothing": self.label_smoothing,
+        }
+
+    def matched(self, output: Any, target: Tensor, values: bool) -> Tensor:
+        """With smoothing as probabilities, those of positions that do not count 0."""
+        target = super().matched(output, target, values)
+        return self._smoothed(output, target) if self.label_smoothing else target
+
+    def _smoothed(self, output: Tensor, target: Tensor) -> Tensor:
+        """(1 − s) y + s/C for each position."""
+        share, count = self.label_smoothing, output.shape[self.class_dim]
+        if target.is_floating_point():
+            return (1 - share) * target + share / count
+        valid = (target != self.ignore_index).unsqueeze(-1)  # (batch, ..., 1)
+        one_hot = F.one_hot(target * valid[..., 0], count)  # (batch, ..., classes)
+        return (((1 - share) * one_hot + share / count) * valid).movedim(-1, self.class_dim).to(output.dtype)
 
     def expected_log_prob(self, output: Any, target: Tensor, logits: str = "bound") -> Tensor:
         """It has no closed form: a lower "bound", an expansion to "second_order", or at the "mean": log p(y | E z)."""

@@ -61,6 +61,10 @@ class DeepEnsemble(Method):
         return self.method.needs_num_data
 
     @property
+    def own_optimizer(self) -> bool:
+        return self.method.own_optimizer
+
+    @property
     def optimizer_adds_kl(self) -> bool:
         return self.method.optimizer_adds_kl
 

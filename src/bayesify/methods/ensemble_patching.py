@@ -45,8 +45,10 @@ class EnsemblePatching(Method):
     std, learn_std:   width of every component; 0 is the limit of a narrow one
     shared_std:       width of the unpatched weights (eq. 3); 0 leaves them deterministic
     prior_precision:  τ of the normal prior: a number, or one for each of patched_weight, patched_bias,
-                      shared_weight and shared_bias
-    l2:               λ in place of τ p_k / (2 num_data), in the same forms (C.1): a penalty on the mean loss
+                      shared_weight and shared_bias (the paper's is 1)
+    l2:               λ in place of τ p_k / (2 num_data), in the same forms (C.1): a penalty on the mean loss. With
+                      neither of the two there is none (l2=0), and the weights are held by the weight decay of their
+                      training; but where `kl`, `learn_std` or learned mixing ask for the KL, the prior has τ = 1
     kl:               "l2" Σ (τ p_k / 2) ‖M_k‖²; "full" with constant and entropy; "auto" what of these has a
                       gradient; "monte_carlo" the true mixture
     num_kl_draws:     draws of "monte_carlo"
@@ -76,7 +78,7 @@ class EnsemblePatching(Method):
     std: NotNegative = 0.0
     learn_std: bool = False
     shared_std: NotNegative = 0.0
-    prior_precision: NotNegative | Mapping[str, NotNegative] = 1.0
+    prior_precision: NotNegative | Mapping[str, NotNegative] | None = None
     l2: NotNegative | Mapping[str, NotNegative] | None = None
     kl: str = "auto"
     num_kl_draws: Count = 100
@@ -95,6 +97,7 @@ class EnsemblePatching(Method):
             object.__setattr__(self, "where", WHERE[self.assignment])
         if isinstance(self.mixing, Sequence) and not isinstance(self.mixing, str):
             object.__setattr__(self, "mixing", tuple(self.mixing))
+        self._choose_penalty()
         if self.running_stats is None:
             explicit = self.assignment == "member" and not self.per_example and self.mixing != "learned"
             object.__setattr__(self, "running_stats", "component" if explicit else "shared")
@@ -111,6 +114,7 @@ class EnsemblePatching(Method):
         return self.coordinate_steps > 0
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Components:
+        assert self.prior_precision is not None
         precision = _by_role(self.prior_precision, "prior_precision")
         l2 = None if self.l2 is None else _by_role(self.l2, "l2")
         return Components(
@@ -168,6 +172,15 @@ class EnsemblePatching(Method):
         slots = {w.name: selection.slots[w.name] for w in weights if w.random}
         return replace(selection, weights=weights, slots=slots)
 
+    def _choose_penalty(self) -> None:
+        """The prior or, where nothing asks for one, a penalty of 0."""
+        if self.prior_precision is not None:
+            return
+        asks = self.kl != "auto" or self.learn_std or self.mixing == "learned"
+        if self.l2 is None and not asks:
+            object.__setattr__(self, "l2", 0.0)
+        object.__setattr__(self, "prior_precision", 1.0)
+
     def _probs(self) -> tuple[float, ...]:
         if ASSIGNMENTS[self.assignment].zero:
             return (1 - self.drop_prob, self.drop_prob)
@@ -189,7 +202,7 @@ class EnsemblePatching(Method):
         if self.num_components == 1 and self.num_components is not True:
             raise ValueError("num_components=1 must be at least 2; for one component use bf.Point()")
         super().__post_init__()
-        _by_role(self.prior_precision, "prior_precision")
+        _by_role(self.prior_precision or 0.0, "prior_precision")
         _by_role(0.0 if self.l2 is None else self.l2, "l2")
 
     def _check_mixing(self) -> None:

@@ -25,9 +25,9 @@ class Idle(NamedTuple):
 class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
-    Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `member`, `fold`,
-    `install`, `begin`, `collect`, `check_finite`, `diverged`, `caution`, `extra_tensors`, `references`,
-    `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`, `describe`, `notes`.
+    Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `undecayed`,
+    `member`, `fold`, `install`, `begin`, `collect`, `check_finite`, `diverged`, `caution`, `extra_tensors`,
+    `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -78,6 +78,10 @@ class Posterior(nn.Module, ABC):
     @abstractmethod
     def kl(self, net: nn.Module) -> Tensor:
         """KL to the prior, summed over all random weights (mean over members): a scalar."""
+
+    def undecayed(self, net: nn.Module) -> Iterator[Tensor]:
+        """Parameters that weight decay leaves alone: those with a prior in `kl`, and those that are no weights."""
+        return iter(())
 
     def member(self, net: nn.Module, index: Any = 0) -> tuple[int, dict[str, Tensor]]:
         """One member of an ensemble: the number of its network among `nets`, and the weights to put into it."""

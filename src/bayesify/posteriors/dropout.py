@@ -1,7 +1,7 @@
 """A network whose own dropout layers stay on in eval mode."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -65,6 +65,9 @@ class ActiveDropout(Posterior):
         parameters = dict(net.named_parameters())  # torch.func puts plain tensors in their place
         trained = [parameters[name] for name in self.trained]
         return weighted_squares(trained, [self.precision / 2] * len(trained))
+
+    def undecayed(self, net: nn.Module) -> Iterator[Tensor]:
+        return (net.get_parameter(name) for name in self.trained if self.precision)
 
     def install(self, net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         """With a seed the dropout layers get the masks of that draw, in train and in eval mode."""

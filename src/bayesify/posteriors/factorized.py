@@ -1,7 +1,7 @@
 """Independent random tensors, one family for all: the posterior of variational methods."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -163,6 +163,10 @@ class Factorized(Posterior):
 
     def kl(self, net: nn.Module) -> Tensor:
         return self._kl(self.distributions(list(self.slots)))
+
+    def undecayed(self, net: nn.Module) -> Iterator[Tensor]:
+        yield from self.parameters()
+        yield from (slots[0].get() for slots in self.slots.values())
 
     def idle_entries(self) -> list[Idle]:
         """The log std of pruned weights."""

@@ -1,7 +1,7 @@
 """Several networks at once: every member has its own weights and its own posterior."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,10 @@ class Members(Posterior):
 
     def kl(self, net: nn.Module) -> Tensor:
         return torch.stack([self._of(i).kl(m) for i, m in enumerate(self.nets(net))]).mean()
+
+    def undecayed(self, net: nn.Module) -> Iterator[Tensor]:
+        for i, member in enumerate(self.nets(net)):
+            yield from self._of(i).undecayed(member)
 
     def member(self, net: nn.Module, index: Any = 0) -> tuple[int, dict[str, Tensor]]:
         nets = self.nets(net)

@@ -1,6 +1,6 @@
 """No randomness: the network as it is, with an optional prior (maximum a posteriori)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -45,6 +45,9 @@ class PointMass(Posterior):
 
     def kl(self, net: nn.Module) -> Tensor:
         return self.energy.now() if self.priors else self.zero
+
+    def undecayed(self, net: nn.Module) -> Iterator[Tensor]:
+        return (slots[0].get() for slots in self.slots.values())
 
     def describe(self, name: str) -> str:
         return "point"

@@ -10,19 +10,21 @@ from typing import Any
 
 from torch import nn
 
+from bayesify import torch_internals as internals
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.weights.where import kind_of
 
 #: kind of network -> what is said of one; the file of this name holds its recipes
 KINDS = {
-    "convolutional": "convolutions with norm layers",
-    "transformer": "attention",
+    "convolutional": "convolutions with batch or group norm",
+    "transformer": "attention, or convolutions with layer norm",
     "recurrent": "recurrent layers",
     "plain": "neither attention nor convolutions with norm layers",
 }
 NONE = "none"
 RECIPES = {"auto": "by the kind of the network", NONE: "the bare optimiser", **KINDS}
 OWN = "own"  # the method's optimiser, `model.optimizer(lr)`
+OF_SGD, OF_NAMED = ("momentum",), ("momentum", "weight_decay")  # settings that other optimisers do not take
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,10 @@ def kind_of_network(net: nn.Module) -> str:
         return "transformer"
     if "recurrent" in kinds:
         return "recurrent"
-    return "convolutional" if {"conv", "norm"} <= kinds else "plain"
+    if not {"conv", "norm"} <= kinds:
+        return "plain"
+    by_channel = (internals.BatchNorm, internals.InstanceNorm, nn.GroupNorm)
+    return "convolutional" if any(isinstance(layer, by_channel) for layer in layers) else "transformer"
 
 
 @cache
@@ -70,10 +75,14 @@ def tables(kind: str) -> dict[str, dict[str, Any]]:
 
 
 def recipe(kind: str, method: Method) -> Recipe:
-    """That of a method for networks of a kind. A method whose optimiser is its own keeps it where no file names it."""
+    """That of a method for networks of a kind. A method whose optimiser is its own keeps it where no file names it,
+    and one that a file does not know is trained as all are."""
     while isinstance(method, DeepEnsemble):
         method = method.method
-    found = tables(kind)
-    if method.own_optimizer and method.name not in found:
+    found, own = tables(kind), tables(kind).get(method.name, {})
+    if method.own_optimizer and not own:
         return Recipe()
-    return Recipe(**{**found["all"], **found.get(method.name, {})})
+    optimizer = own.get("optimizer", found["all"]["optimizer"])
+    foreign = {"sgd": (), OWN: OF_NAMED}.get(optimizer, OF_SGD)
+    common = {key: value for key, value in found["all"].items() if key not in foreign}
+    return Recipe(**{**common, **own})

@@ -1,7 +1,7 @@
 """Every patched tensor chosen among K components: the general ensemble family of paper 2 (eq. 1)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -150,6 +150,12 @@ class Components(Posterior):
 
     def kl(self, net: nn.Module) -> Tensor:
         return self.divergence(self, self.held(list(self.slots)))
+
+    def undecayed(self, net: nn.Module) -> Iterator[Tensor]:
+        yield from self.mixing.parameters()
+        yield from self.log_std.parameters()
+        if self.divergence.is_on:
+            yield from (*net.parameters(), *self.components.parameters())
 
     def member(self, net: nn.Module, index: Any = 0) -> tuple[int, dict[str, Tensor]]:
         if self.assignment.zero:

@@ -48,6 +48,11 @@ class ComponentsKL:
         self.l2 = None if l2 is None else dict(l2)
         self.num_draws = num_draws
 
+    @property
+    def is_on(self) -> bool:
+        """Does it hold any weight at all?"""
+        return any((self.precision if self.l2 is None else self.l2).values())
+
     def __call__(self, q: "Components", held: Held) -> Tensor:
         """The share of the tensors held."""
         if self.form == "monte_carlo":
