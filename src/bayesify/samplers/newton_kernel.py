@@ -43,7 +43,7 @@ def launch(
             float(z.num_data),
             float(z.weight_decay),
             float(z.centre),
-            1 / z.curvature,
+            float(z.start),
             0.0 if z.clip is None else float(z.clip),
             random=len(rows[0]) > 3,
             clipped=z.clip is not None,
@@ -81,7 +81,7 @@ def _kernel(
     num_data,
     weight_decay,
     centre,
-    inverse_curvature,
+    start,
     clip,
     random: tl.constexpr,
     clipped: tl.constexpr,
@@ -116,9 +116,7 @@ def _kernel(
         u = u * forget
         log_std -= 0.5 * _log1p(u + 0.5 * u * u)
         tl.store(log_stds, log_std, mask=mask)
-        move = (move + weight_decay * (mean - centre)) * (num_data * tl.exp(2.0 * log_std))
-    else:
-        move = move * inverse_curvature
+        move = (move + weight_decay * (mean - centre)) * (start * num_data * tl.exp(2.0 * log_std))
     if clipped:
         move = tl.minimum(tl.maximum(move, -clip), clip)
     tl.store(means, mean - rate * move, mask=mask)
