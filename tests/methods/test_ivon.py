@@ -132,7 +132,9 @@ def test_the_loss_is_the_data_term_and_the_kl_is_reported() -> None:
 
 def test_what_the_optimizer_is_told() -> None:
     """σ₀ = init_std · rms · √T, λ = num_data / (kl_weight · T), δ = kl_weight / (num_data · std²), h₀ of 1/(λ σ²)."""
-    method = bf.IVON(prior=bf.prior("normal", mean=0.1, std=0.5), init_std=0.2, temperature=0.5, kl_weight=0.8)
+    method = bf.IVON(
+        prior=bf.prior("normal", mean=0.1, std=0.5), init_std=0.2, temperature=0.5, kl_weight=0.8
+    )
     model = bf.bayesify(small(), method, num_data=100)
     mean, std = moments(model)
     start = 0.2 * mean.square().mean().sqrt() * 0.5**0.5

@@ -95,7 +95,11 @@ class IVON(Method):
                 "num_data is missing: it scales the mean loss to the posterior. "
                 "Give bayesify(..., num_data=len(train_set))"
             )
-        settings = {"num_data": self.effective_num_data(model), "betas": (self.beta1, LONG), "clip": self.clip}
+        settings = {
+            "num_data": self.effective_num_data(model),
+            "betas": (self.beta1, LONG),
+            "clip": self.clip,
+        }
         made = VariationalNewton(self.groups(model), lr=lr, **{**settings, **options})
         if self.beta2 is not None:
             self._remember(made, self.beta2)

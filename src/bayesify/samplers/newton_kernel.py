@@ -112,11 +112,11 @@ def _kernel(
         by_log_stds = tl.load(addresses + 4 * count + owner).to(tl.pointer_type(tl.float32)) + inside
         log_std = tl.load(log_stds, mask=mask, other=0.0)
         by_log_std = tl.load(by_log_stds, mask=mask, other=0.0)
-        u = weight_decay * num_data * tl.exp(2.0 * log_std) - 1.0 + by_log_std * (num_data * scale)
-        u = u * forget
-        log_std -= 0.5 * _log1p(u + 0.5 * u * u)
-        tl.store(log_stds, log_std, mask=mask)
-        move = (move + weight_decay * (mean - centre)) * (start * num_data * tl.exp(2.0 * log_std))
+        inverse = num_data * tl.exp(2.0 * log_std)  # 1/(h + δ)
+        u = forget * (weight_decay * inverse - 1.0 + by_log_std * (num_data * scale))
+        growth = u + 0.5 * u * u  # of h + δ, less 1
+        tl.store(log_stds, log_std - 0.5 * _log1p(growth), mask=mask)
+        move = start * (move + weight_decay * (mean - centre)) * inverse / (1.0 + growth)
     if clipped:
         move = tl.minimum(tl.maximum(move, -clip), clip)
     tl.store(means, mean - rate * move, mask=mask)

@@ -1,5 +1,6 @@
 """Improved variational online Newton, the optimiser of `bf.IVON`: second moments are the posterior's precisions."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from torch.optim import Optimizer
 
 from bayesify.checks import NotNegative, Positive, Rate, check_setting
 from bayesify.kernels.normal_kl import TRITON
+from bayesify.samplers.bucket import CHUNK
 from bayesify.samplers.fused import Tables
 
 LONG = 0.99999  # β₂ of a run whose length nobody knows
@@ -45,7 +47,7 @@ class VariationalNewton(Optimizer):
     A group with `random` holds all means, then log σ of each; one without holds parameters that only train, which take
     the third line with h + δ = h₀ and no prior: descent with momentum.
 
-    lr:           α; of the paper α h₀. While h + δ is h₀ that of SGD, ten times the one with momentum 0.9, which is a sum
+    lr:           α; of the paper α h₀. While h + δ is h₀ that of SGD, ten times the one whose momentum=0.9 is of a sum
     num_data:     λ, examples over temperature
     betas:        β₁ and β₂
     weight_decay: δ
@@ -131,7 +133,8 @@ class VariationalNewton(Optimizer):
                 scale = group["num_members"] / (1.0 if self.grad_scale is None else self.grad_scale)
                 now = numbers(group)
                 for row in rows:
-                    newton_step_(now, scale, *row)
+                    for piece in pieces(row):
+                        newton_step_(now, scale, *piece)
         return loss
 
     def _rows(self, group: dict[str, Any]) -> list[list[Tensor]]:
@@ -188,13 +191,23 @@ def newton_step_(
     momentum.lerp_(gradient * scale, 1 - z.memory)
     move = momentum * z.correction
     if log_std is not None and by_log_std is not None:
-        u = (2 * log_std).exp_().mul_(z.weight_decay * z.num_data).sub_(1)
-        u = (u + by_log_std * (z.num_data * scale)).mul_(z.forget)
-        log_std.sub_((u + 0.5 * u.square()).log1p_(), alpha=0.5)
-        move.add_(mean - z.centre, alpha=z.weight_decay).mul_((2 * log_std).exp_().mul_(z.start * z.num_data))
+        inverse = (2 * log_std).exp_().mul_(z.num_data)  # 1/(h + δ)
+        u = (inverse * z.weight_decay).sub_(1).add_(by_log_std * (z.num_data * scale)).mul_(z.forget)
+        growth = u.addcmul_(u, u, value=0.5)  # of h + δ, less 1
+        log_std.sub_(growth.log1p(), alpha=0.5)
+        move.add_(mean - z.centre, alpha=z.weight_decay).mul_(inverse).div_(growth.add_(1)).mul_(z.start)
     if z.clip is not None:
         move.clamp_(-z.clip, z.clip)
     mean.sub_(move, alpha=z.rate)
+
+
+def pieces(row: list[Tensor]) -> Iterator[Sequence[Tensor]]:
+    """Rows of large tensors on a CPU cut so that what a step touches of them fits into the cache."""
+    large = row[0].numel() > CHUNK and row[0].device.type == "cpu"
+    if large and all(t.is_contiguous() for t in row):
+        yield from zip(*(t.view(-1).split(CHUNK) for t in row), strict=True)
+    else:
+        yield row
 
 
 def in_kernel(p: Tensor) -> bool:
