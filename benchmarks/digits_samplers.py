@@ -1,4 +1,4 @@
-"""Samplers at their defaults beside plain training, on scikit-learn's digits: 1,437 images of 8 × 8 for training.
+"""Samplers and IVON at their defaults beside plain training, on the 1,437 training images of scikit-learn's digits.
 
     python benchmarks/digits_samplers.py                 # two networks, three seeds, eight minutes of one core
     python benchmarks/digits_samplers.py --epochs 100 --nets mlp --methods atmc sgld
@@ -25,6 +25,7 @@ from timing import table
 
 METHODS: dict[str, Callable[[], Any]] = {
     "point": bf.Point,
+    "ivon": bf.IVON,
     **{
         name: partial(bf.ThermostatMCMC, sampler=name) for name in ("atmc", "sgnht", "sghmc", "sgld", "psgld")
     },
@@ -57,7 +58,7 @@ def run(make: Callable[[], nn.Module], name: str, seed: int, epochs: int) -> dic
     bf.fit(model, Loader(data.train, 64, shuffle=True), epochs=epochs, **options)
     found = dict(bf.evaluate(model, Loader(data.test, 256)))
     found["findings"] = set(getattr(model.posterior, "findings", {}))
-    if name != "point" and make is mlp:
+    if isinstance(METHODS[name], partial) and make is mlp:
         dead = data.train.inputs.flatten(1).eq(0).all(0)
         weights = torch.stack([draw["1.weight"][:, dead] for _, draw in model.posterior.each()])
         found["dead"] = weights.square().mean().item()

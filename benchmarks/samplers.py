@@ -1,13 +1,14 @@
-"""What a sampler costs: its update against Adam's, the whole training step, and predictions over stored draws.
+"""What samplers and `bf.IVON` cost: the update against Adam's, the training step, predictions over stored draws.
 
     python benchmarks/samplers.py --device cuda
     python benchmarks/samplers.py --device cpu --batch 32
 
 Update: ResNet-18's parameters with fixed gradients; Adam fused (the better of its forms on a CPU). On CUDA also the
-share of the device's copy bandwidth: a step reads θ, g, p, ξ and writes θ, p, ξ once.
+share of the device's copy bandwidth: a step reads θ, g, p, ξ and writes θ, p, ξ once; ivon with its log σ has 8 such.
 Step: ResNet-18 on 32x32 images, forward, backward, update; Adam on the plain network with the same prior as penalty
-left out, the sampler with its prior. Runs of both sides alternate, and the median of their ratios counts. On CUDA once
-as it runs, where the processor may hold the GPU up, and once captured: the whole step as one CUDA graph.
+left out, the sampler with its prior, ivon with its draw. Runs of all sides alternate, and the median of their ratios
+counts. On CUDA once as it runs, where the processor may hold the GPU up, and once captured: the whole step as one CUDA
+graph (but for ivon, whose step `bf.fit` leaves out of its graphs).
 Prediction: 20 draws from memory against 20 forward passes.
 """
 
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 import bayesify as bf
 from bayesify.nets import make
 from bayesify.samplers import ATMC, SGHMC, SGLD, SGNHT
+from bayesify.samplers.variational_newton import VariationalNewton
 from steps import capture
 from timing import measure, table
 
@@ -50,8 +52,10 @@ def updates(device: str) -> None:
         "sghmc": lambda: SGHMC(parameters, **SETTINGS),
         "sgld": lambda: SGLD(parameters, lr=1e-9, num_data=NUM_DATA),
     }
+    makers["ivon"] = lambda: newton(parameters)
     if device == "cuda":
         makers["atmc, without the kernel"] = lambda: ATMC(parameters, fused=False, **SETTINGS)
+        makers["ivon, without the kernel"] = lambda: newton(parameters, fused=False)
     numel = sum(p.numel() for p in parameters)
     copy = bandwidth(device)
     rows = [["adam", f"{1e3 * adam:.3f}", "1.00", f"{7 * 4 * numel / adam / copy:.0%}"]]
@@ -60,6 +64,15 @@ def updates(device: str) -> None:
         share = f"{7 * 4 * numel / seconds / copy:.0%}" if name.startswith("atmc") else ""
         rows.append([name, f"{1e3 * seconds:.3f}", f"{seconds / adam:.2f}", share])
     table("update of ResNet-18's parameters", rows, ["", "ms", "÷ adam", "of copy bandwidth"])
+
+
+def newton(parameters: list[nn.Parameter], **options: Any) -> VariationalNewton:
+    """All parameters random, with the widths and the gradients of a start."""
+    log_stds = [nn.Parameter(torch.full_like(p, -5.0)) for p in parameters]
+    for p in log_stds:
+        p.grad = 1e-7 * torch.randn_like(p)
+    group = {"params": [*parameters, *log_stds], "random": True, "weight_decay": 2e-4}
+    return VariationalNewton([group], lr=1e-9, num_data=NUM_DATA, **options)
 
 
 def weighted(sampler: Any) -> Any:
@@ -77,7 +90,7 @@ def bandwidth(device: str) -> float:
 
 
 def steps(device: str, batch: int, compiled: bool, rounds: int) -> None:
-    """A whole training step by Adam and by ATMC, alternating; on a GPU also as one CUDA graph each."""
+    """A whole training step by Adam, ATMC and IVON, alternating; of the first two on a GPU also as one CUDA graph."""
     x = torch.randn(batch, 3, 32, 32, device=device)
     y = torch.arange(batch, device=device) % 10
 
@@ -93,6 +106,8 @@ def steps(device: str, batch: int, compiled: bool, rounds: int) -> None:
     model = bf.bayesify(resnet(device), bf.ThermostatMCMC(), num_data=NUM_DATA)
     called = torch.compile(plain, dynamic=False) if compiled else plain
     sampled: Any = torch.compile(model, dynamic=False) if compiled else model
+    normal = bf.bayesify(resnet(device), bf.IVON(), num_data=NUM_DATA)
+    drawn: Any = torch.compile(normal, dynamic=False) if compiled else normal
     for graphs in (False, True) if device == "cuda" else (False,):
         options = {"capturable": True} if graphs else {}
         adam = torch.optim.Adam(plain.parameters(), lr=1e-4, fused=device == "cuda" or None, **options)
@@ -102,22 +117,25 @@ def steps(device: str, batch: int, compiled: bool, rounds: int) -> None:
                 model.optimizer(lr=1e-4, num_steps=None, **options), lambda: sampled(x, target=y).total
             ),
         }
-        if graphs:
+        if not graphs:
+            runs["ivon"] = step(normal.optimizer(lr=1e-4), lambda: drawn(x, target=y).total)
+        else:
             runs = {name: capture(run)[0] for name, run in runs.items()}
         title = f"training step, batch {batch}{', compiled' if compiled else ''}"
         compare(title + (", captured" if graphs else ""), runs, device, rounds)
 
 
 def compare(title: str, runs: dict[str, Callable[[], None]], device: str, rounds: int) -> None:
-    """Milliseconds of both runs, and the median of the ratios of the rounds."""
+    """Milliseconds of all runs, and the medians over the rounds of their ratios to Adam's."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
             seconds[name].append(measure(run, device, 3.0 if device == "cpu" else 1.0).seconds)
-    ratio = statistics.median(b / a for a, b in zip(*seconds.values(), strict=True))
     rows = [[name, f"{1e3 * statistics.median(values):.2f}"] for name, values in seconds.items()]
     table(title, rows, ["", "ms"])
-    print(f"atmc ÷ adam: {ratio:.3f} (median of {rounds} rounds)")
+    for name, values in list(seconds.items())[1:]:
+        ratio = statistics.median(b / a for a, b in zip(seconds["adam"], values, strict=True))
+        print(f"{name} ÷ adam: {ratio:.3f} (median of {rounds} rounds)")
 
 
 def prediction(device: str, batch: int) -> None:

@@ -132,6 +132,26 @@ def fsdp_job(rank: int, size: int, folder: str, per_layer: bool) -> None:
     assert torch.allclose(loaded.kl(), model.kl(), rtol=1e-5)
 
 
+def fsdp_newton_job(rank: int, size: int, folder: str) -> None:
+    """Steps on shards are those of one process, from the first draw on; the state is placed like the parameters."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model, plain = (bf.bayesify(make_net(), bf.IVON(beta2=0.9), num_data=20) for _ in range(2))
+    fully_shard(model, mesh=init_device_mesh("cpu", (size,)))
+    x, y = make_batch()
+    optimizers = model.optimizer(lr=0.5), plain.optimizer(lr=0.5)
+    for step in range(3):
+        for each, optimizer in zip((model, plain), optimizers, strict=True):
+            optimizer.zero_grad()
+            each(x, target=y, generator=torch.Generator().manual_seed(step)).total.backward()
+            optimizer.step()
+    for name, p in plain.named_parameters():
+        torch.testing.assert_close(model.get_parameter(name).full_tensor(), p, rtol=1e-4, atol=1e-6)
+    states = [state["momentum"] for state in optimizers[0].state_dict()["state"].values()]
+    assert len(states) == 8 and all(hasattr(state, "full_tensor") for state in states)
+
+
 def fsdp_per_layer_job(rank: int, size: int, folder: str) -> None:
     fsdp_job(rank, size, folder, per_layer=True)
 
@@ -155,6 +175,7 @@ JOBS: dict[str, Any] = {
     "ddp, own and same draws": ddp_own_draws_job,
     "fsdp per layer": fsdp_per_layer_job,
     "fsdp at the root": fsdp_root_job,
+    "fsdp, variational Newton": fsdp_newton_job,
     "fsdp of the network only": fsdp_network_only_job,
 }
 

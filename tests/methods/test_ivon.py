@@ -1,6 +1,5 @@
 """Natural-gradient variational inference: exact optima, the loss, files, runs, and what is refused."""
 
-import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 
 import bayesify as bf
 from bayesify.data import Loader, Split
-from bayesify.families.location_scale import LOG_STD_OF_NOTHING
 from bayesify.recipes import KINDS, recipe
 from bayesify.samplers.variational_newton import LONG, VariationalNewton
 
@@ -69,7 +67,7 @@ def test_linear_regression_reaches_the_best_factorized_posterior(sampling: str) 
     )
     precision = (x.T @ x / noise_std**2 + torch.eye(3) / prior_std**2).double()
     mean = torch.linalg.solve(precision, (x.T @ y / noise_std**2).double())[:, 0]
-    method = bf.IVON(prior=bf.prior("normal", std=prior_std), sampling=sampling, h0=1.0, beta2=1 - 1 / 400)
+    method = bf.IVON(prior=bf.prior("normal", std=prior_std), sampling=sampling, beta2=1 - 1 / 400)
     torch.manual_seed(1)
     model = bf.bayesify(
         nn.Linear(3, 1, bias=False), method, bf.likelihood("normal", std=noise_std), num_data=60
@@ -109,7 +107,7 @@ def test_logistic_regression_reaches_the_best_mean_field_posterior() -> None:
     generator = torch.Generator().manual_seed(3)
     y = torch.bernoulli((x @ torch.tensor([2.0, -1.0, 0.0])).sigmoid(), generator=generator)[:, None]
     mean, std = best_logistic(x.double(), y[:, 0].double(), prior_std=2.0)
-    method = bf.IVON(prior=bf.prior("normal", std=2.0), sampling="local", h0=0.2, beta2=1 - 1 / 400)
+    method = bf.IVON(prior=bf.prior("normal", std=2.0), sampling="local", init_std=1.0, beta2=1 - 1 / 400)
     torch.manual_seed(1)
     model = bf.bayesify(nn.Linear(3, 1, bias=False), method, "bernoulli", num_data=60)
     train(model, x, y, num_steps=1500, lr=0.1, num_draws=4)
@@ -132,28 +130,30 @@ def test_the_loss_is_the_data_term_and_the_kl_is_reported() -> None:
     assert model.kl().item() == pytest.approx(kl.item(), rel=1e-5)
 
 
-def test_the_first_optimizer_sets_the_widths_and_no_other() -> None:
-    """σ = 1/√(λ (h₀ + δ)), λ = num_data / (kl_weight · temperature), δ = kl_weight / (num_data · std²)."""
-    method = bf.IVON(prior=bf.prior("normal", std=0.5), h0=2.0, temperature=0.5, kl_weight=0.8)
+def test_what_the_optimizer_is_told() -> None:
+    """σ₀ = init_std · rms · √T, λ = num_data / (kl_weight · T), δ = kl_weight / (num_data · std²), h₀ of 1/(λ σ²)."""
+    method = bf.IVON(
+        prior=bf.prior("normal", mean=0.1, std=0.5), init_std=0.2, temperature=0.5, kl_weight=0.8
+    )
     model = bf.bayesify(small(), method, num_data=100)
-    x = torch.randn(3, 4)
-    assert (moments(model)[1] == math.exp(LOG_STD_OF_NOTHING)).all() or moments(model)[1].max() < 1e-12
-    assert torch.allclose(model(x), model.net(x)), "no width yet: the network as it is"
-    model.optimizer()
-    lam, delta = 100 / (0.8 * 0.5), 0.8 / (100 * 0.25)
-    torch.testing.assert_close(moments(model)[1], torch.full((131,), (lam * (2 + delta)) ** -0.5).double())
-    other = copy.deepcopy(model)
-    model.posterior.q.get_submodule("0.weight").log_scale.data.fill_(-4.0)
-    kept = moments(model)[1]
-    model.optimizer()
-    assert torch.equal(moments(model)[1], kept)
-    assert not torch.equal(other(x), other(x))
+    mean, std = moments(model)
+    start = 0.2 * mean.square().mean().sqrt() * 0.5**0.5
+    torch.testing.assert_close(std, start.expand(131), rtol=1e-5, atol=0)
+    lam = 100 / (0.8 * 0.5)
+    group = model.optimizer().param_groups[0]
+    assert group["centre"] == 0.1
+    assert group["num_data"] == pytest.approx(lam)
+    assert group["weight_decay"] == pytest.approx(0.8 / (100 * 0.25))
+    assert group["h0"].item() == pytest.approx(1 / (lam * start.item() ** 2), rel=1e-5)
+    model.posterior.q.get_submodule("0.weight").log_scale.data.add_(1.0)
+    moved = model.optimizer().param_groups[0]["h0"]
+    assert moved.item() == pytest.approx(group["h0"].item() * math.exp(-2 * 64 / 131), rel=1e-5)
 
 
 def test_norm_layers_and_a_learned_noise_train_beside_it() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 16), nn.LayerNorm(16), nn.Tanh(), nn.Linear(16, 1))
-    model = bf.bayesify(net, bf.IVON(h0=2.0), bf.likelihood("normal", std=1.0, learn_std=True), num_data=200)
+    model = bf.bayesify(net, bf.IVON(), bf.likelihood("normal", std=1.0, learn_std=True), num_data=200)
     x = torch.randn(200, 4)
     y = x[:, :1] + 0.1 * torch.randn(200, 1)
     before = net[1].weight.detach().clone()
@@ -172,13 +172,14 @@ def test_priors_of_their_own_are_groups_of_their_own() -> None:
 
 @pytest.mark.parametrize("sampling", ["draw", "local"])
 def test_a_mean_over_members_trains_each_as_it_would_alone(sampling: str) -> None:
-    """Member 0 of an ensemble of one and a network by itself are the same; of two, gradients count twice."""
+    """But for h₀, which all members share: the steps of member 0 are those of the network by itself."""
     x, y = batch()
     method = bf.IVON(sampling=sampling, beta2=0.9)
     alone = bf.bayesify(small(), method, num_data=32)
     both = bf.bayesify(small(), bf.DeepEnsemble(method, 2), num_data=32)
     assert both.method.optimizer_adds_kl
     optimizers = alone.optimizer(), both.optimizer()
+    optimizers[0].param_groups[0]["h0"] = optimizers[1].param_groups[0]["h0"]
     for model, optimizer in zip((alone, both), optimizers, strict=True):
         loss = model.loss(x, y, generator=torch.Generator().manual_seed(0))
         assert loss.total is loss.nll

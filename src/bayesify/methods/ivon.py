@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bayesify.checks import Positive, Rate
 from bayesify.divergences.multi_tensor import by_value
 from bayesify.families import Normal
-from bayesify.families.location_scale import LOG_STD_OF_NOTHING
+from bayesify.families.location_scale import root_mean_square
 from bayesify.methods.base import Method
 from bayesify.names import check_choice
 from bayesify.posteriors import SAMPLINGS, Call, Factorized
@@ -24,18 +24,18 @@ from bayesify.weights import Selection
 class IVON(Method):
     """q(w) = N(m, σ²), σ² = 1 / (λ (h + δ)), trained by natural gradients at the cost of Adam.
 
-    `model.optimizer(lr)` is the variational Newton optimiser (`bayesify.samplers.variational_newton`: formulas),
-    whose second moments are the posterior's precisions: λ = num_data / (kl_weight · temperature), and the weight decay
+    `model.optimizer(lr)` is the variational Newton optimiser (`bayesify.samplers.variational_newton`: formulas), whose
+    second moments are the posterior's precisions: λ = num_data / (kl_weight · temperature), and the weight decay
     δ = kl_weight / (num_data · std²) is what a prior of this std is worth, 5e-4 for 50,000 examples at 0.2.
     `loss.total` is the data term; the optimiser adds the prior, and `loss.kl` is only reported. Other optimisers would
-    train without it, and are refused. lr is about ten times that of SGD with momentum 0.9; 0.1 where none is given.
-    A model that was never trained has no width: its first optimiser sets that of h₀. What is not random (norm layers,
-    what else `where` leaves out, a learned noise) descends with momentum at lr / h₀.
+    train without it, and are refused. What is not random (norm layers, what else `where` leaves out, a learned noise)
+    descends with momentum. lr is that of the first steps, which are those of SGD with an average of the gradients as
+    momentum: ten times the lr of SGD with their sum, momentum=0.9. 1 where none is given.
 
     prior:       normal, a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own
     temperature: of the posterior, p(w | data)^(1/temperature): 1 is Bayes, less a cold posterior
-    h0:          h₀, the curvature of the mean loss that training starts from, where σ = 1 / √(λ (h₀ + δ)). In short
-                 runs the widths stay near that, and lr / h₀ is the step
+    init_std:    starting std, the same for all weights, as a fraction of their root mean square, times √temperature.
+                 In short runs it sets the noise
     beta1:       of the gradient's average
     beta2:       of h's average; None: 1 − 1/num_steps, as long as the run (0.99999 where nobody knows its length)
     clip:        bound of every entry of a step, in units of lr; None: none
@@ -53,7 +53,7 @@ class IVON(Method):
     kl_weight: Positive = 1.0
     prior: str | Prior = "normal"
     temperature: Positive = 1.0
-    h0: Positive = 0.5
+    init_std: Positive = 0.3
     beta1: Rate = 0.9
     beta2: Rate | None = None
     clip: Positive | None = None
@@ -70,8 +70,9 @@ class IVON(Method):
         return True
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
-        """Of no width yet."""
         assert isinstance(self.prior, Prior)
+        weights = torch.cat([slots[0].get().detach().flatten() for slots in selection.slots.values()])
+        std = self.init_std * root_mean_square(weights) * math.sqrt(self.temperature)
         made = Factorized(net, selection, Normal, self.prior, sampling=self.sampling, example=example)
         for name, p in made.priors.items():
             if not isinstance(p, NormalPrior):
@@ -79,14 +80,14 @@ class IVON(Method):
                     f"prior={self.prior!r} must be normal, it is {p!r} for {name!r}: use bf.prior('normal'), or "
                     f"bf.MonteCarloVI for others"
                 )
-            made.random_tensor(name).log_scale.data.fill_(LOG_STD_OF_NOTHING)
+            made.random_tensor(name).log_scale.data.fill_(math.log(std))
         return made
 
     def default_lr(self, model: Any) -> float:
-        return 0.1
+        return 1.0
 
     def optimizer(
-        self, model: Any, lr: float = 0.1, num_steps: int | None = None, **options: Any
+        self, model: Any, lr: float = 1.0, num_steps: int | None = None, **options: Any
     ) -> VariationalNewton:
         """The variational Newton optimiser. num_steps: of the run, by which β₂ goes where it is None."""
         if model.num_data is None:
@@ -94,25 +95,21 @@ class IVON(Method):
                 "num_data is missing: it scales the mean loss to the posterior. "
                 "Give bayesify(..., num_data=len(train_set))"
             )
-        betas = (self.beta1, LONG if self.beta2 is None else self.beta2)
-        made = VariationalNewton(
-            self.groups(model),
-            lr=lr,
-            num_data=model.num_data,
-            betas=betas,
-            h0=self.h0,
-            clip=self.clip,
-            **options,
-        )
-        self._start(made)
+        settings = {
+            "num_data": self.effective_num_data(model),
+            "betas": (self.beta1, LONG),
+            "clip": self.clip,
+        }
+        made = VariationalNewton(self.groups(model), lr=lr, **{**settings, **options})
+        if self.beta2 is not None:
+            self._remember(made, self.beta2)
         self.begin(model, made, num_steps)
         return made
 
     def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:
         """β₂ of a run of so many steps."""
         if self.beta2 is None and num_steps is not None:
-            for group in optimizer.param_groups:
-                group["betas"] = (group["betas"][0], min(1 - 1 / num_steps, LONG))
+            self._remember(optimizer, min(1 - 1 / num_steps, LONG))
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer, model: Any) -> None:
         """It must be the one that adds the prior."""
@@ -122,38 +119,46 @@ class IVON(Method):
                 f"data term alone: leave optimizer= out (the method's own), or use bf.MonteCarloVI"
             )
 
+    def effective_num_data(self, model: Any) -> float:
+        """λ = num_data / (kl_weight · temperature)."""
+        return model.num_data / (float(model.kl_weight) * self.temperature)
+
     def groups(self, model: Any) -> list[dict[str, Any]]:
         """The parameters of `model` that train: random ones by their prior, with a log σ for each, then the others."""
         parts = [part for part in model.posterior.modules() if isinstance(part, Factorized)]
         priors = {(part, name): p for part in parts for name, p in part.priors.items()}
-        kl_weight = float(model.kl_weight)
-        num_members = len(model.posterior.nets(model.net))
-        groups: list[dict[str, Any]] = []
-        for p, weights in by_value(priors).items():
-            means = [part.slots[name][0].get() for part, name in weights]
-            log_stds = [part.random_tensor(name).log_scale for part, name in weights]
-            groups.append(
-                {
-                    "params": [*means, *log_stds],
-                    "random": True,
-                    "num_data": model.num_data / (kl_weight * self.temperature),
-                    "weight_decay": kl_weight / (model.num_data * p.std**2),
-                    "centre": p.mean,
-                    "num_members": num_members,
-                }
-            )
-        random = {id(p) for group in groups for p in group["params"]}
+        pairs = {
+            p: [(part.slots[name][0].get(), part.random_tensor(name).log_scale) for part, name in weights]
+            for p, weights in by_value(priors).items()
+        }
+        random = {id(each) for some in pairs.values() for pair in some for each in pair}
         others = [p for p in model.parameters() if p.requires_grad and id(p) not in random]
         shared = {id(p) for p in model.likelihood.parameters()}
+        num_members = len(model.posterior.nets(model.net))
+        h0 = _mean_precision([s for some in pairs.values() for _, s in some]) / self.effective_num_data(model)
+        groups: list[dict[str, Any]] = [
+            {
+                "params": [each for column in zip(*some, strict=True) for each in column],  # all m, all log σ
+                "random": True,
+                "weight_decay": float(model.kl_weight) / (model.num_data * p.std**2),
+                "centre": p.mean,
+                "h0": h0,
+                "num_members": num_members,
+            }
+            for p, some in pairs.items()
+        ]
         groups.append({"params": [p for p in others if id(p) not in shared], "num_members": num_members})
         groups.append({"params": [p for p in others if id(p) in shared]})
         return [group for group in groups if group["params"]]
 
-    @torch.no_grad()
-    def _start(self, optimizer: VariationalNewton) -> None:
-        """σ = 1 / √(λ (h₀ + δ)), where nothing has a width yet."""
-        groups = [group for group in optimizer.param_groups if group["random"]]
-        log_stds = [(group, p) for group in groups for p in group["params"][len(group["params"]) // 2 :]]
-        if all((p == LOG_STD_OF_NOTHING).all() for _, p in log_stds):
-            for group, p in log_stds:
-                p.fill_(-0.5 * math.log(group["num_data"] * (self.h0 + group["weight_decay"])))
+    @staticmethod
+    def _remember(optimizer: VariationalNewton, beta2: float) -> None:
+        for group in optimizer.param_groups:
+            group["betas"] = (group["betas"][0], beta2)
+
+
+def _mean_precision(log_stds: list[Tensor]) -> Tensor:
+    """The geometric mean of 1/σ²."""
+    sums = [log_std.detach().double().sum() for log_std in log_stds]
+    total = sum(s.full_tensor() if hasattr(s, "full_tensor") else s for s in sums)
+    return (-2 * total / sum(log_std.numel() for log_std in log_stds)).exp().cpu()

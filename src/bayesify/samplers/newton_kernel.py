@@ -43,7 +43,7 @@ def launch(
             float(z.num_data),
             float(z.weight_decay),
             float(z.centre),
-            1 / z.curvature,
+            float(z.start),
             0.0 if z.clip is None else float(z.clip),
             random=len(rows[0]) > 3,
             clipped=z.clip is not None,
@@ -81,7 +81,7 @@ def _kernel(
     num_data,
     weight_decay,
     centre,
-    inverse_curvature,
+    start,
     clip,
     random: tl.constexpr,
     clipped: tl.constexpr,
@@ -112,13 +112,11 @@ def _kernel(
         by_log_stds = tl.load(addresses + 4 * count + owner).to(tl.pointer_type(tl.float32)) + inside
         log_std = tl.load(log_stds, mask=mask, other=0.0)
         by_log_std = tl.load(by_log_stds, mask=mask, other=0.0)
-        u = weight_decay * num_data * tl.exp(2.0 * log_std) - 1.0 + by_log_std * (num_data * scale)
-        u = u * forget
-        log_std -= 0.5 * _log1p(u + 0.5 * u * u)
-        tl.store(log_stds, log_std, mask=mask)
-        move = (move + weight_decay * (mean - centre)) * (num_data * tl.exp(2.0 * log_std))
-    else:
-        move = move * inverse_curvature
+        inverse = num_data * tl.exp(2.0 * log_std)  # 1/(h + δ)
+        u = forget * (weight_decay * inverse - 1.0 + by_log_std * (num_data * scale))
+        growth = u + 0.5 * u * u  # of h + δ, less 1
+        tl.store(log_stds, log_std - 0.5 * _log1p(growth), mask=mask)
+        move = start * (move + weight_decay * (mean - centre)) * inverse / (1.0 + growth)
     if clipped:
         move = tl.minimum(tl.maximum(move, -clip), clip)
     tl.store(means, mean - rate * move, mask=mask)

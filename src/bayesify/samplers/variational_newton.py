@@ -1,5 +1,6 @@
 """Improved variational online Newton, the optimiser of `bf.IVON`: second moments are the posterior's precisions."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -8,6 +9,7 @@ from torch.optim import Optimizer
 
 from bayesify.checks import NotNegative, Positive, Rate, check_setting
 from bayesify.kernels.normal_kl import TRITON
+from bayesify.samplers.bucket import CHUNK
 from bayesify.samplers.fused import Tables
 
 LONG = 0.99999  # β₂ of a run whose length nobody knows
@@ -23,7 +25,7 @@ class Numbers(NamedTuple):
     num_data: float  # λ
     weight_decay: float  # δ
     centre: float  # μ₀
-    curvature: float  # h of parameters that are not random
+    start: float  # h₀
     clip: float | None
 
 
@@ -36,21 +38,21 @@ class VariationalNewton(Optimizer):
 
         ḡ ← β₁ ḡ + (1 − β₁) g
         h ← β₂ h + (1 − β₂) ĥ + ½ (1 − β₂)² (h − ĥ)² / (h + δ)
-        m ← m − α (ḡ / (1 − β₁ᵗ) + δ (m − μ₀)) / (h + δ)
+        m ← m − α h₀ (ḡ / (1 − β₁ᵗ) + δ (m − μ₀)) / (h + δ)
 
     The loss is the data term alone: the prior N(μ₀, 1/(λ δ)) enters here. h is kept nowhere: σ says it. With
     u = (1 − β₂)(ĥ − h)/(h + δ) the second line is (h + δ) ← (h + δ)(1 + u + u²/2), at least half of what it was,
     whatever the gradient, and u = (1 − β₂) ∂(λ loss + KL)/∂ log σ: the natural gradient.
 
     A group with `random` holds all means, then log σ of each; one without holds parameters that only train, which take
-    the third line with h = h₀ and δ = 0: descent with momentum at the rate α / h₀.
+    the third line with h + δ = h₀ and no prior: descent with momentum.
 
-    lr:           α; about ten times that of SGD with momentum 0.9, because ḡ is an average
+    lr:           α; of the paper α h₀. While h + δ is h₀ that of SGD, ten times the one whose momentum=0.9 is of a sum
     num_data:     λ, examples over temperature
     betas:        β₁ and β₂
     weight_decay: δ
     centre:       μ₀
-    h0:           h₀
+    h0:           h₀, of the h + δ that training starts from
     clip:         bound of every entry of the move before α; None: none
     num_members:  networks that the loss is a mean over, each with a posterior of its own
 
@@ -68,7 +70,7 @@ class VariationalNewton(Optimizer):
         betas: tuple[Rate, Rate] = (0.9, LONG),
         weight_decay: NotNegative = 0.0,
         centre: float = 0.0,
-        h0: Positive = 1.0,
+        h0: Positive | Tensor = 1.0,
         clip: Positive | None = None,
         num_members: int = 1,
         fused: bool | None = None,
@@ -131,7 +133,8 @@ class VariationalNewton(Optimizer):
                 scale = group["num_members"] / (1.0 if self.grad_scale is None else self.grad_scale)
                 now = numbers(group)
                 for row in rows:
-                    newton_step_(now, scale, *row)
+                    for piece in pieces(row):
+                        newton_step_(now, scale, *piece)
         return loss
 
     def _rows(self, group: dict[str, Any]) -> list[list[Tensor]]:
@@ -166,16 +169,9 @@ def numbers(group: dict[str, Any]) -> Numbers:
     memory, keep = group["betas"]
     correction = 1 / (1 - memory ** group["step"].item())
     decay, centre = group["weight_decay"], group["centre"]
+    start, clip = float(group["h0"]), group["clip"]
     return Numbers(
-        float(group["lr"]),
-        memory,
-        correction,
-        1 - keep,
-        group["num_data"],
-        decay,
-        centre,
-        group["h0"],
-        group["clip"],
+        float(group["lr"]), memory, correction, 1 - keep, group["num_data"], decay, centre, start, clip
     )
 
 
@@ -190,20 +186,28 @@ def newton_step_(
 ) -> None:
     """One step of one tensor in place: ḡ, log σ and m, in this order. Gradients times `scale` are one network's own.
 
-    u = ρ (λ ∂loss/∂log σ − 1 + δ λ σ²)   log σ ← log σ − ½ log(1 + u + u²/2)   1/(h + δ) = λ σ²
+    u = ρ (λ ∂loss/∂log σ − 1 + δ λ σ²)   log σ ← log σ − ½ log(1 + u + u²/2)   h₀/(h + δ) = h₀ λ σ²
     """
     momentum.lerp_(gradient * scale, 1 - z.memory)
     move = momentum * z.correction
-    if log_std is None or by_log_std is None:
-        move /= z.curvature
-    else:
-        u = (2 * log_std).exp_().mul_(z.weight_decay * z.num_data).sub_(1)
-        u = (u + by_log_std * (z.num_data * scale)).mul_(z.forget)
-        log_std.sub_((u + 0.5 * u.square()).log1p_(), alpha=0.5)
-        move.add_(mean - z.centre, alpha=z.weight_decay).mul_((2 * log_std).exp_().mul_(z.num_data))
+    if log_std is not None and by_log_std is not None:
+        inverse = (2 * log_std).exp_().mul_(z.num_data)  # 1/(h + δ)
+        u = (inverse * z.weight_decay).sub_(1).add_(by_log_std * (z.num_data * scale)).mul_(z.forget)
+        growth = u.addcmul_(u, u, value=0.5)  # of h + δ, less 1
+        log_std.sub_(growth.log1p(), alpha=0.5)
+        move.add_(mean - z.centre, alpha=z.weight_decay).mul_(inverse).div_(growth.add_(1)).mul_(z.start)
     if z.clip is not None:
         move.clamp_(-z.clip, z.clip)
     mean.sub_(move, alpha=z.rate)
+
+
+def pieces(row: list[Tensor]) -> Iterator[Sequence[Tensor]]:
+    """Rows of large tensors on a CPU cut so that what a step touches of them fits into the cache."""
+    large = row[0].numel() > CHUNK and row[0].device.type == "cpu"
+    if large and all(t.is_contiguous() for t in row):
+        yield from zip(*(t.view(-1).split(CHUNK) for t in row), strict=True)
+    else:
+        yield row
 
 
 def in_kernel(p: Tensor) -> bool:
