@@ -32,10 +32,12 @@ from bayesify.engine.settling import settled
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState, assumed
 from bayesify.engine.warm_up import warm_up
+from bayesify.evaluation.calibrate import calibrate
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save_in_run
 from bayesify.model import BayesianModule
 from bayesify.objectives import Loss
+from bayesify.predict.calibration import quantity
 from bayesify.samplers import Sampler, SamplingWarning
 
 
@@ -130,11 +132,20 @@ class Loop:
             state.ema.finish()
         if state.warmup is not None:  # a warm-up longer than the run must not weaken the next one
             self.model.kl_weight.fill_(state.warmup.end)
+        if self.o.calibrate:
+            self._calibrate()
         if self.folder.path is not None:
             save_in_run(self.model, self.folder.path / "model.safetensors")
         self.fabric.barrier()
         if self.trouble is not None:
             raise self.trouble
+
+    def _calibrate(self) -> None:
+        """Fit the number that predictions are calibrated by, the same one whenever a run is finished again."""
+        generator = Generator(self.fabric.device).manual_seed(self.state.epoch)
+        with self.model.uncautioned():
+            value = calibrate(self.model, self.val, self.o.val_draws, generator)
+        self._note(f"calibrated on the validation data: {quantity(self.model.likelihood)} {value:.4g}")
 
     def _check_draws(self) -> None:
         """After the last epoch: has a chain settled, do several agree?"""
