@@ -68,8 +68,8 @@ def fit(
     model.safetensors (the model after the last epoch, written once at the end; the average with `ema`)
     and, with a val_loader, best.safetensors (the model after the epoch with the smallest validation nll so
     far, replaced whenever that falls; `calibrate` is for the last one). Every file is written beside its
-    name and moved there, so a reader never sees half of one. The model in memory is that of the last epoch: load best.safetensors for the
-    other. One run owns the folder at a time; a second one is refused.
+    name and moved there, so a reader never sees half of one. The model in memory is that of the last epoch: load
+    best.safetensors for the other. One run owns the folder at a time; a second one is refused.
 
     >>> history = bf.fit(model, train_loader, val_loader, epochs=20, folder="runs/first")
 
