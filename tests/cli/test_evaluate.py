@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from cli_runs import DIGITS, fail, read, succeed
 import bayesify as bf
 from bayesify.cli.run import Run
 from bayesify.cli.units import OriginalUnits
-from bayesify.data import Loader, load
+from bayesify.data import DATA, Entry, Loader, load
 
 
 def metrics(tmp_path: Path, *arguments: object) -> dict[str, float]:
@@ -80,6 +81,24 @@ def test_another_data_set_of_the_same_shape(tmp_path: Path) -> None:
     assert noisy["num_data"] == 50
     own = read(tmp_path / "run", "summary.json")["test"]
     assert noisy["accuracy"] < own["accuracy"]  # normalised as in training, not by its own statistics
+
+
+def test_draws_see_crops_and_flips(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "the data set 'digits' has no augmentation; leave it out" in fail("evaluate", digits, "--augment")
+    assert "leave out --suite" in fail("evaluate", digits, "--augment", "--suite", "calibration")
+    found = DATA["digits"].load
+    cropped = Entry(lambda name, root: replace(found(name, root), augment="crop_flip"), "digits")
+    monkeypatch.setitem(DATA, "digits", cropped)
+    seen, plain = metrics(tmp_path, digits, "--augment"), metrics(tmp_path, digits)
+    assert seen["nll"] > plain["nll"]  # trained without crops
+    assert seen == metrics(tmp_path, digits, "--augment")
+    assert json.loads((tmp_path / "m.json").read_text())["augment"] is True
+    run, ds = Run.at(digits), load("digits")
+    views = replace(ds, normalisation=run.normalisation).views()
+    model = OriginalUnits(run.model(), run.normalisation)
+    loader = run.loader(ds.test, None, "cpu")
+    by_hand = bf.evaluate(model, loader, generator=torch.Generator().manual_seed(0), augment=views)
+    assert by_hand["nll"] == pytest.approx(seen["nll"])
 
 
 def test_what_cannot_be_evaluated(digits: Path, diabetes: Path, tmp_path: Path) -> None:

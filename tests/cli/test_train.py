@@ -11,6 +11,7 @@ import torch
 from cli_runs import DIABETES, DIGITS, fail, read, succeed, weights
 from safetensors.torch import load_file
 
+from bayesify.cli.run import Run
 from bayesify.data import load
 
 FACTORY = """
@@ -267,3 +268,15 @@ def test_data_that_moved(tmp_path: Path) -> None:
     succeed("train", "--resume", "--epochs", "2", "--folder", run, "--data-root", new.parent)
     assert read(run)["data"]["root"] == str(new.parent)
     succeed("evaluate", run)
+
+
+def test_a_calibrated_run(tmp_path: Path) -> None:
+    flags = (*DIGITS, "--epochs", "2", "--calibrate")
+    succeed("train", *flags, "--folder", tmp_path / "run")
+    assert read(tmp_path / "run", "config.json")["train"]["calibrate"] is True
+    assert Run.at(tmp_path / "run").model().calibration is not None
+    succeed("train", *DIGITS, "--epochs", "2", "--folder", tmp_path / "plain")
+    found, plain = (read(tmp_path / name, "summary.json")["test"] for name in ("run", "plain"))
+    assert found["accuracy"] == plain["accuracy"] and found["nll"] != plain["nll"]
+    missing = fail("train", *flags, "--val-fraction", "0", "--folder", tmp_path / "none")
+    assert "--calibrate needs a validation part: give --val-fraction" in missing

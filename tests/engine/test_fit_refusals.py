@@ -9,6 +9,7 @@ from torch import nn
 from training_job import loader, model
 
 import bayesify as bf
+from bayesify.engine import fit_members
 
 
 @pytest.mark.parametrize(
@@ -89,6 +90,15 @@ def test_a_seed_may_be_any_whole_number() -> None:
 def test_patience_needs_validation() -> None:
     with pytest.raises(ValueError, match="needs a val_loader"):
         bf.fit(model("mc_vi"), loader("own"), epochs=1, patience=2)
+
+
+def test_calibration_needs_validation() -> None:
+    with pytest.raises(ValueError, match="calibrate=True needs a val_loader: examples that the model is not"):
+        bf.fit(model("mc_vi"), loader("own"), epochs=1, calibrate=True)
+    with pytest.raises(ValueError, match="calibrate=True needs a val_loader: examples that the members are"):
+        fit_members(
+            lambda: model("point"), loader("own"), num_members=2, folder=".", seed=0, epochs=1, calibrate=True
+        )
 
 
 def test_an_empty_loader() -> None:

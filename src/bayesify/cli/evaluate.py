@@ -42,6 +42,13 @@ def evaluate(
     ] = None,
     split: Annotated[str, typer.Option(help="Part of the data: test, val or train.")] = "test",
     num_draws: NumDraws = 20,
+    augment: Annotated[
+        bool,
+        typer.Option(
+            "--augment",
+            help="Every draw sees its own crop and flip, at two thirds of the strength in training.",
+        ),
+    ] = False,
     num_bins: Annotated[int, typer.Option(min=1, help="Bins of confidence in ece and mce.")] = 15,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Examples at a time.", show_default="as in training")
@@ -79,6 +86,10 @@ def evaluate(
         raise ValueError(f"--set {next(iter(set(options) - {'data'}))}.…: only data options can be set here")
     root = None if data_root is None else str(data_root)
     if suite is not None:
+        if augment:
+            raise ValueError(
+                "--augment is for the metrics: suites take the inputs as they are; leave out --suite"
+            )
         if data is not None or split != "test" or predictions is not None:
             raise ValueError(
                 "--suite takes the run's own test part: leave out --data, --split and --predictions"
@@ -93,15 +104,23 @@ def evaluate(
     model = trained.model(weights, torch_device)
     ds = trained.data(data, root, **options.get("data", {}))
     loader = trained.loader(split_of(ds, split), batch_size, torch_device)
-    metrics = measure(model, loader, trained.normalisation, num_draws, num_bins)
-    facts = {"run": str(run), "weights": weights, "data": ds.name, "split": split, "num_draws": num_draws}
-    members, each = shares(model, num_draws)
+    views = _views(ds, trained.normalisation) if augment else None
+    metrics = measure(model, loader, trained.normalisation, num_draws, num_bins, views)
+    facts: dict[str, Any] = {
+        "run": str(run),
+        "weights": weights,
+        "data": ds.name,
+        "split": split,
+        "num_draws": num_draws,
+    }
+    facts |= {"augment": True} if augment else {}
+    members, each = shares(model, num_draws, views)
     caption = f"{run}, {weights} model, {counted(members * each, 'draw')}"
     output().print(metrics_table(f"{ds.name}, {split} part", metrics, caption))
     if predictions is not None:
         from torch import Generator
 
-        seen: Any = OriginalUnits(model, trained.normalisation)
+        seen: Any = OriginalUnits(model, trained.normalisation, views)
         batches = OriginalTargets(loader, trained.normalisation)
         generator = Generator(torch_device).manual_seed(0)
         count = write_predictions(seen, batches, predictions, num_draws, generator)
@@ -110,6 +129,16 @@ def evaluate(
         write_json(json, {**facts, "metrics": metrics})
     if csv is not None:
         write_rows(csv, [{**facts, **metrics}])
+
+
+def _views(ds: Any, normalisation: Any) -> Any:
+    """What a data set makes of its inputs, as the network gets them."""
+    from dataclasses import replace
+
+    found = replace(ds, normalisation=normalisation).views()
+    if found is None:
+        raise ValueError(f"--augment: the data set {ds.name!r} has no augmentation; leave it out")
+    return found
 
 
 def names_of(text: str) -> list[str]:

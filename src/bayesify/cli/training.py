@@ -72,6 +72,8 @@ def prepare(settings: Settings) -> Prepared:
         ds = replace(ds, normalisation=plain)
     if o.patience is not None and ds.val is None:
         raise ValueError(f"--patience {o.patience} needs a validation part: give --val-fraction")
+    if o.calibrate and ds.val is None:
+        raise ValueError("--calibrate needs a validation part: give --val-fraction")
     if o.members_in_parallel and method["name"] != DeepEnsemble.name:
         raise ValueError(f"--members-in-parallel needs --method {DeepEnsemble.name}, not {method['name']}")
     net = build.full_net(settings.net)

@@ -1,6 +1,6 @@
 """Predictions in the units of the original targets."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,17 @@ from bayesify.predict.mixture import OutputMixture
 class OriginalUnits:
     """A model of standardised targets, seen in original units: y = target_mean + target_std · t.
 
-    Means are moved back, variances multiplied by target_std²; classification passes through.
+    Means are moved back, variances multiplied by target_std²; classification passes through. augment: of every
+    prediction.
     """
 
-    def __init__(self, model: bf.BayesianModule, normalisation: Normalisation) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: bf.BayesianModule,
+        normalisation: Normalisation,
+        augment: Callable[..., Any] | None = None,
+    ) -> None:
+        self.model, self.augment = model, augment
         self.likelihood = model.likelihood
         self.normalisation = normalisation
 
@@ -29,6 +35,8 @@ class OriginalUnits:
 
     def predict(self, x: Any, num_draws: int = 20, **options: Any) -> bf.Predictive:
         """As `model.predict`, in original units."""
+        if self.augment is not None:
+            options.setdefault("augment", self.augment)
         prediction = self.model.predict(x, num_draws, **options)
         if self.likelihood.task == "classification":
             return prediction
@@ -67,9 +75,14 @@ class OriginalTargets:
 
 
 def evaluate(
-    model: bf.BayesianModule, loader: Loader, normalisation: Normalisation, num_draws: int, num_bins: int = 15
+    model: bf.BayesianModule,
+    loader: Loader,
+    normalisation: Normalisation,
+    num_draws: int,
+    num_bins: int = 15,
+    augment: Callable[..., Any] | None = None,
 ) -> dict[str, float]:
     """`bf.evaluate` in original units, with draws that are the same every time."""
     generator = Generator(loader.device).manual_seed(0)
-    seen: Any = OriginalUnits(model, normalisation)
+    seen: Any = OriginalUnits(model, normalisation, augment)
     return bf.evaluate(seen, OriginalTargets(loader, normalisation), num_draws, num_bins, generator)

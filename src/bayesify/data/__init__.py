@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayesify.data import cifar, embedded, idx, image_folder, medmnist3d, svhn, toy, uci
+from bayesify.data.augment import CropFlip
 from bayesify.data.dataset import DataSet, Split
 from bayesify.data.image_files import ImageFiles
 from bayesify.data.loader import Loader
@@ -88,4 +89,4 @@ def load(name: str, root: str | os.PathLike[str] | None = None, **options: Any) 
     return entry.load(name, root, **options)
 
 
-__all__ = ["DATA", "DataSet", "Entry", "ImageFiles", "Loader", "Normalisation", "Split", "load"]
+__all__ = ["DATA", "CropFlip", "DataSet", "Entry", "ImageFiles", "Loader", "Normalisation", "Split", "load"]

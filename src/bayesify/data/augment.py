@@ -1,27 +1,31 @@
 """Random augmentation of a batch of images on its device, one integer of randomness per image."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-PADDING = 4
-_SIDE = 2 * PADDING + 1  # offsets 0 … 2 · PADDING
-NUM_CHOICES = 2 * _SIDE * _SIDE
+PADDING = 4  # in training
 
 
-def draw_choices(num_images: int, generator: Generator) -> Tensor:
-    """One integer in 0 … NUM_CHOICES − 1 per image, on the generator's device: which crop, flipped or not."""
-    return torch.randint(NUM_CHOICES, (num_images,), generator=generator, device=generator.device)
+def num_choices(padding: int = PADDING) -> int:
+    """Offsets 0 … 2 · padding along both sides, flipped or not."""
+    return 2 * (2 * padding + 1) ** 2
 
 
-def crop_flip(images: Tensor, choices: Tensor) -> Tensor:
-    """Pad by 4 zeros, crop back to the size at a random offset, flip left-right with probability 1/2.
+def draw_choices(num_images: int, generator: Generator, padding: int = PADDING) -> Tensor:
+    """One integer in 0 … num_choices − 1 per image, on the generator's device: which crop, flipped or not."""
+    return torch.randint(num_choices(padding), (num_images,), generator=generator, device=generator.device)
+
+
+def crop_flip(images: Tensor, choices: Tensor, padding: int = PADDING) -> Tensor:
+    """Pad by zeros, crop back to the size at a random offset, flip left-right with probability 1/2.
 
     Every image has its own offset and flip: out[b, c, i, j] = padded[b, c, oy_b + i, ox_b + j], or
     j ↦ W − 1 − j where flipped, as one gather. `images` (B, C, H, W) of any dtype, `choices` (B,) from
-    `draw_choices` with choice = flip + 2 (ox + 9 oy).
+    `draw_choices` with choice = flip + 2 (ox + (2 padding + 1) oy).
 
     >>> crop_flip(torch.arange(4).view(1, 1, 2, 2), torch.tensor([1 + 2 * (4 + 9 * 4)])).flatten()
     tensor([1, 0, 3, 2])
@@ -32,14 +36,43 @@ def crop_flip(images: Tensor, choices: Tensor) -> Tensor:
             "use augment='none'"
         )
     batch, channels, height, width = images.shape
+    side = 2 * padding + 1
     flip, offset = choices % 2 == 1, choices // 2
-    rows = torch.arange(height, device=images.device) + (offset // _SIDE)[:, None]  # (B, H)
-    cols = torch.arange(width, device=images.device) + (offset % _SIDE)[:, None]  # (B, W)
+    rows = torch.arange(height, device=images.device) + (offset // side)[:, None]  # (B, H)
+    cols = torch.arange(width, device=images.device) + (offset % side)[:, None]  # (B, W)
     cols = torch.where(flip[:, None], cols.flip(1), cols)
-    flat = rows[:, :, None] * (width + 2 * PADDING) + cols[:, None, :]  # (B, H, W) into the padded plane
+    flat = rows[:, :, None] * (width + 2 * padding) + cols[:, None, :]  # (B, H, W) into the padded plane
     index = flat.view(batch, 1, -1).expand(batch, channels, -1)
-    padded = F.pad(images, (PADDING,) * 4).flatten(2)  # (B, C, (H + 8)(W + 8))
+    padded = F.pad(images, (padding,) * 4).flatten(2)  # (B, C, (H + 2 padding)(W + 2 padding))
     return padded.gather(2, index).view(images.shape)
+
+
+@dataclass(frozen=True)
+class CropFlip:
+    """A function of a batch of images for `model.predict(augment=)`: `crop_flip` with fresh choices.
+
+    padding:  the most that an image moves; in training it is 4
+    fill:     what black is in the units of the images, a number or one for each channel. `DataSet.views()` knows it
+
+    >>> CropFlip(1)(torch.zeros(5, 3, 8, 8)).shape
+    torch.Size([5, 3, 8, 8])
+    """
+
+    padding: int = 3
+    fill: float | tuple[float, ...] = 0.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
+            raise ValueError(f"padding={self.padding!r} must be a whole number of pixels of at least 0")
+
+    def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
+        """Another view of each image, (N, C, H, W)."""
+        if generator is None:
+            choices = torch.randint(num_choices(self.padding), images.shape[:1], device=images.device)
+        else:
+            choices = draw_choices(len(images), generator, self.padding).to(images.device)
+        fill = torch.tensor(self.fill, dtype=images.dtype, device=images.device).view(-1, 1, 1)
+        return crop_flip(images - fill, choices, self.padding) + fill
 
 
 #: name → function of (images, choices), or None for no augmentation

@@ -40,6 +40,7 @@ def fit(
     on_bad_sampling: str = "warn",
     patience: int | None = None,
     val_draws: int = 20,
+    calibrate: bool = False,
     folder: str | Path | None = None,
     resume: bool = True,
     data_changed: bool = False,
@@ -66,9 +67,9 @@ def fit(
     that turns out damaged is named and the one before it is used), metrics.csv (the history),
     model.safetensors (the model after the last epoch, written once at the end; the average with `ema`)
     and, with a val_loader, best.safetensors (the model after the epoch with the smallest validation nll so
-    far, replaced whenever that falls). Every file is written beside its name and moved there, so a reader
-    never sees half of one. The model in memory is that of the last epoch: load best.safetensors for the
-    other. One run owns the folder at a time; a second one is refused.
+    far, replaced whenever that falls; `calibrate` is for the last one). Every file is written beside its
+    name and moved there, so a reader never sees half of one. The model in memory is that of the last epoch: load
+    best.safetensors for the other. One run owns the folder at a time; a second one is refused.
 
     >>> history = bf.fit(model, train_loader, val_loader, epochs=20, folder="runs/first")
 
@@ -88,6 +89,8 @@ def fit(
         check_loader(loader, name)
     if options.patience is not None and val_loader is None:
         raise ValueError(f"patience={options.patience!r} needs a val_loader to watch")
+    if options.calibrate and val_loader is None:
+        raise ValueError("calibrate=True needs a val_loader: examples that the model is not trained on")
     loop = Loop(model, train_loader, val_loader, options)
     acted = acting(options.on_bad_sampling, loop.fabric.is_global_zero)
     with loop.folder, Signals() as signals, loop.progress, acted:

@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from bayesify import torch_internals as internals
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, NonFiniteLossError
+from bayesify.engine.averaging import settle_statistics
 from bayesify.engine.capture import CapturedGradients
 from bayesify.engine.fingerprint import fingerprint_of
 from bayesify.engine.finite import FiniteCheck
@@ -32,10 +33,13 @@ from bayesify.engine.setup import compile_decision, compile_model, make_fabric, 
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState, assumed
 from bayesify.engine.warm_up import warm_up
+from bayesify.evaluation.calibrate import calibrate
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save_in_run
 from bayesify.model import BayesianModule
 from bayesify.objectives import Loss
+from bayesify.posteriors.patched.running_stats import RunningStats
+from bayesify.predict.calibration import quantity
 from bayesify.samplers import Sampler, SamplingWarning
 
 
@@ -128,13 +132,28 @@ class Loop:
             state.history.notes.append(str(caution))
         if state.ema is not None:
             state.ema.finish()
+        own = any(isinstance(part, RunningStats) for part in self.model.posterior.modules())
+        if (state.ema is not None or own) and not self.o.frozen_norm:
+            self._settle(state.epoch - 1)  # as in the last validation
         if state.warmup is not None:  # a warm-up longer than the run must not weaken the next one
             self.model.kl_weight.fill_(state.warmup.end)
+        if self.o.calibrate:
+            self._calibrate()
         if self.folder.path is not None:
             save_in_run(self.model, self.folder.path / "model.safetensors")
         self.fabric.barrier()
         if self.trouble is not None:
             raise self.trouble
+
+    def _calibrate(self) -> None:
+        """Fit the number that predictions are calibrated by, the same one whenever a run is finished again."""
+        generator = Generator(self.fabric.device).manual_seed(self.state.epoch)
+        with self.model.uncautioned():
+            value = calibrate(self.model, self.val, self.o.val_draws, generator)
+        self._note(f"calibrated on the validation data: {quantity(self.model.likelihood)} {value:.4g}")
+
+    def _settle(self, epoch: int) -> None:
+        settle_statistics(self.model, self.train, epoch, self.fabric)
 
     def _check_draws(self) -> None:
         """After the last epoch: has a chain settled, do several agree?"""
@@ -181,10 +200,13 @@ class Loop:
 
     def _freeze_norm(self) -> None:
         """In the last part of the run, by epochs, batch norm takes the statistics that it has."""
-        if self.epochs - self.state.epoch <= (self.o.frozen_norm or 0.0) * self.epochs:
+        if self._norm_is_frozen():
             for module in self.model.modules():
                 if isinstance(module, internals.BatchNorm):
                     module.eval()
+
+    def _norm_is_frozen(self) -> bool:
+        return self.epochs - self.state.epoch <= (self.o.frozen_norm or 0.0) * self.epochs
 
     def _step(self, group: list[Any]) -> None:
         """One optimiser step from the gradients of a group of batches."""
@@ -287,6 +309,8 @@ class Loop:
         # training's draws stay as they are
         generator = Generator(self.fabric.device).manual_seed(state.epoch)
         with state.ema.in_place() if state.ema is not None else nullcontext(), self.model.uncautioned():
+            if state.ema is not None and not self._norm_is_frozen():
+                self._settle(state.epoch)
             metrics = evaluate(self.model, self.val, self.o.val_draws, generator=generator)
             if state.is_best(metrics["nll"]) and self.folder.path is not None:
                 save_in_run(self.model, self.folder.path / "best.safetensors")

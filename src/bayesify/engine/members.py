@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Generator
 
 from bayesify.atomic import read_json, write_json
 from bayesify.checks import Count, Positive, check_content, check_whole, checked
@@ -17,6 +18,7 @@ from bayesify.engine.folder import RunFolder
 from bayesify.engine.groups import Group, World, split_processes
 from bayesify.engine.history import History
 from bayesify.engine.randomness import seed_everything
+from bayesify.evaluation.calibrate import calibrate
 from bayesify.files.merge import merge
 from bayesify.files.storage import save_in_run
 from bayesify.model import BayesianModule
@@ -52,7 +54,8 @@ def fit_members(
     make_model:  makes a new model; called under the member's seed, so it must not set one itself
     num_groups:  by default the largest possible one that gives every group a member
     wait:        seconds that the first process waits without any change in the folder of a missing member
-    options:     of `bf.fit`; `devices` and `num_nodes` are those of the group, and `strategy` applies to
+    options:     of `bf.fit`; `calibrate` is for the ensemble, not its members, `devices` and `num_nodes`
+                 are those of the group, and `strategy` applies to
                  groups of several processes
 
     Returns the ensemble in the first process, and None in the others. The folder gets model.safetensors,
@@ -62,6 +65,9 @@ def fit_members(
     folder = Path(folder)
     _check(seed, options)
     groups = _num_groups(num_members, num_groups)
+    num_draws = options.get("val_draws", 20) if options.pop("calibrate", False) else 0
+    if num_draws and val_loader is None:
+        raise ValueError("calibrate=True needs a val_loader: examples that the members are not trained on")
     first = World.here().rank == 0
     shown = bool(options.pop("progress", True))
     generator = getattr(train_loader, "generator", None)  # a DataLoader's own
@@ -78,7 +84,7 @@ def fit_members(
             return None
         members = [_Member(folder / f"member-{i}", seed + i, epochs) for i in range(num_members)]
         _wait_for(members, wait, shown)
-        return _merge(members, make_model, folder)
+        return _merge(members, make_model, folder, val_loader, num_draws)
 
 
 class _Member:
@@ -161,14 +167,20 @@ def _wait_for(members: Sequence[_Member], wait: float, shown: bool) -> None:
 
 
 def _merge(
-    members: Sequence[_Member], make_model: Callable[[], BayesianModule], folder: Path
+    members: Sequence[_Member],
+    make_model: Callable[[], BayesianModule],
+    folder: Path,
+    val_loader: Any,
+    num_draws: int,
 ) -> BayesianModule:
-    """The members' files as one model, written to `folder`."""
+    """The members' files as one model, written to `folder`; calibrated by so many draws, where there are any."""
     template = make_model()
     for name in (BEST, MODEL):
         files = [member.folder / name for member in members]
         if name == MODEL or all(path.exists() for path in files):
             merged = merge(files, without_guards(copy_of(template.net)), output=template.output)
+            if name == MODEL and num_draws:
+                calibrate(merged, val_loader, num_draws, Generator().manual_seed(0))
             save_in_run(merged, folder / name)
     _histories(members).write_csv(folder / METRICS)
     return merged

@@ -113,6 +113,12 @@ class TrainingOptions(OptionTable):
         least=1,
         by_default="never",
     )
+    calibrate: bool = option(
+        VALIDATION,
+        "At the end fit the temperature of the classes, or the scale of the predicted variance, on the validation "
+        "data (`bf.calibrate`).",
+        False,
+    )
     accelerator: str = option(WHERE, "Kind of device: auto, cpu, cuda or mps.", "auto")
     devices: int | str | list[int] = option(
         WHERE, "How many devices on each machine, or auto for all of them.", 1

@@ -1,7 +1,7 @@
 """bf.calibrate: one number, fitted on validation data, that makes predictions less (or more) sure."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ def calibrate(
     val_loader: Iterable[Any] | None,
     num_draws: Count = 20,
     generator: Generator | None = None,
+    augment: Callable[..., Any] | None = None,
 ) -> float | None:
     """Fit one number on validation data; `model.predict` uses it from then on, and `bf.save` stores it. Returns it.
 
@@ -33,6 +34,7 @@ def calibrate(
 
     val_loader:  examples the model was not trained on
     num_draws:   of each prediction, as in `model.predict`
+    augment:     give it here where `model.predict` and `bf.evaluate` will get it
 
     Training never sees the number, and `bf.fit` drops it when it trains on, since it was fitted to other weights.
 
@@ -49,7 +51,8 @@ def calibrate(
     if val_loader is None:
         return None
     try:
-        model.calibration = best_calibration(model, val_loader, num_draws, generator)
+        views = {} if augment is None else {"augment": augment}
+        model.calibration = best_calibration(model, val_loader, num_draws, generator, **views)
     except BaseException:
         model.calibration = before
         raise
@@ -78,12 +81,16 @@ class Calibrated:
 
 
 def best_calibration(
-    model: Any, loader: Iterable[Any], num_draws: int = 20, generator: Generator | None = None
+    model: Any,
+    loader: Iterable[Any],
+    num_draws: int = 20,
+    generator: Generator | None = None,
+    **options: Any,
 ) -> float:
     """The number with the least negative log-likelihood on `loader`: `best_temperature`; of normal regressions the
     mean of (y − mean)² / variance, of others `best_scale`."""
     logs, labels, squares, laws = [], [], [], []
-    for prediction, target in predictions(model, loader, num_draws, generator):
+    for prediction, target in predictions(model, loader, num_draws, generator, **options):
         if not prediction.mean.isfinite().all():
             raise ValueError("the model predicts infinite values: there is nothing to calibrate")
         if prediction.law is not None:

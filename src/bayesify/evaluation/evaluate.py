@@ -33,6 +33,7 @@ def evaluate(
     generator: Generator | None = None,
     *,
     ood: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
+    augment: Callable[..., Any] | None = None,
 ) -> dict[str, float]:
     """Metrics of `model` over `loader`, which gives (input, target) pairs or dicts with "labels".
 
@@ -44,30 +45,37 @@ def evaluate(
 
     ood: inputs of another kind (or several sets of them by name): adds auroc, aupr and fpr95 of the
     entropy, out of distribution positive; of named sets as "name/auroc".
+    augment: every draw sees a view of its own, as in `model.predict`
     """
+    views = {} if augment is None else {"augment": augment}
     if not hasattr(model, "likelihood"):
         raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned")
     check_loader(loader, "loader")
     if model.likelihood.task == "regression":
         if ood is not None:
             raise ValueError("ood= is for classification: a regression has no score of unknown inputs here")
-        return _regression(model, loader, num_draws, generator)
-    tally, num_data = tally_of(model, loader, num_draws, num_bins, generator)
+        return _regression(model, loader, num_draws, generator, **views)
+    tally, num_data = tally_of(model, loader, num_draws, num_bins, generator, **views)
     result = {**tally.metrics(), "num_bins": float(num_bins), "num_data": float(num_data)}
     sets = ood if isinstance(ood, Mapping) else {} if ood is None else {"": ood}
     for name, others in sets.items():
-        scores = scores_of(model, others, num_draws, generator)["entropy"]
+        scores = scores_of(model, others, num_draws, generator, **views)["entropy"]
         found = {key: measured(key, tally.values()["entropy"], scores) for key in reported("ood")}
         result |= {f"{name}/{key}" if name else key: value for key, value in found.items()}
     return result
 
 
 def tally_of(
-    model: Any, loader: Iterable[Any], num_draws: int, num_bins: int = 15, generator: Generator | None = None
+    model: Any,
+    loader: Iterable[Any],
+    num_draws: int,
+    num_bins: int = 15,
+    generator: Generator | None = None,
+    **options: Any,
 ) -> tuple[ClassificationTally, int]:
     """The tally of a classifier over a loader, and the number of examples."""
     tally, num_data = ClassificationTally(num_bins, needs_whole("classification")), 0
-    for prediction, target in predictions(model, loader, num_draws, generator):
+    for prediction, target in predictions(model, loader, num_draws, generator, **options):
         add_prediction(tally, prediction, target)
         num_data += len(target)
     if num_data == 0:
@@ -113,14 +121,14 @@ def counted_targets(prediction: Predictive, target: Tensor) -> tuple[Tensor, Ten
 
 
 def scores_of(
-    model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None = None
+    model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None = None, **options: Any
 ) -> dict[str, Tensor]:
     """name of a score -> one number per input of `loader`; targets, if any, are not looked at."""
     parts: list[dict[str, Tensor]] = []
     first = 0
     for batch in loader:
         with counted_from(first):
-            prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator)
+            prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator, **options)
         first += len(prediction)
         parts.append({name: score(prediction).flatten().cpu() for name, score in SCORES.items()})
     if not parts:
@@ -129,10 +137,10 @@ def scores_of(
 
 
 def _regression(
-    model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None
+    model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None, **options: Any
 ) -> dict[str, float]:
     tally = RegressionTally(needs_whole("regression"))
-    for prediction, target in predictions(model, loader, num_draws, generator, keep_samples=True):
+    for prediction, target in predictions(model, loader, num_draws, generator, keep_samples=True, **options):
         tally.add(prediction, **_real(prediction, target))
     if len(tally) == 0:
         raise ValueError("the loader is empty: nothing to evaluate")

@@ -126,6 +126,9 @@ class BayesianModule(nn.Module):
                        called mask, may hold −∞), or NaN in the output: "raise" names them; "nan" answers NaN and
                        label −1 for them, and leaves the others as they are; "pass" gives the network its input as it
                        is, for networks that take NaN for missing, and raises where the output is NaN
+        augment:       a function x -> another view of x, as `bf.data.CropFlip()`: every draw sees a view of its own,
+                       made with the generator where the function takes generator=, and a model of one draw sees
+                       `num_draws` views. x is what the network gets. None: the inputs as they are
         """
         check_whole(num_draws, "num_draws", 1)
         if mode not in MODES:
@@ -138,7 +141,7 @@ class BayesianModule(nn.Module):
         x = x if here is None else beside(self, x)
         with self._locked(), evaluating(self), torch.no_grad():
             if mode == "deterministic":
-                found = AtMeans(self).predict(x, **options)
+                found = AtMeans(self).predict(x, num_draws, **options)
             else:
                 self._caution()
                 found = predict(self, x, 1 if mode == "stochastic" else num_draws, **options)

@@ -1,6 +1,7 @@
 """Predictions without draws: a model with its weights at their means."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import cycle, islice, repeat
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ from bayesify.checks import checked
 from bayesify.predict.accumulation import Accumulator, one_more
 from bayesify.predict.prediction import over_batches
 from bayesify.predict.predictive import Predictive
-from bayesify.weights import as_call
+from bayesify.predict.views import Augment, Views, check_augment
+from bayesify.weights import Call, as_call
 
 
 class AtMeans:
@@ -40,19 +42,26 @@ class AtMeans:
         batched: bool | None = None,
         compile: bool = False,
         on_nonfinite: str = "raise",
+        augment: Augment | None = None,
     ) -> Predictive:
-        """As `model.predict`, one pass of each network; `num_draws`, `generator` and `batched` change nothing."""
+        """As `model.predict`, one pass of each network, or with `augment` its share of `num_draws`."""
+        check_augment(augment)
         if compile:
             raise ValueError(
                 "compile=True compiles draws and network together; mode='deterministic' makes no draws: "
                 "use torch.compile(model.mean_net())"
             )
-        return over_batches(self, x, lambda inputs: self._predict(inputs, keep_samples), on_nonfinite)
+        each = 1 if augment is None else -(-num_draws // len(self.nets))
 
-    def _predict(self, x: Any, keep_samples: bool) -> Predictive:
-        call = as_call(x)
+        def one(inputs: Any) -> Predictive:
+            calls = repeat(as_call(inputs)) if augment is None else Views(augment, inputs, generator)
+            return self._predict(islice(calls, each * len(self.nets)), keep_samples)
+
+        return over_batches(self, x, one, on_nonfinite)
+
+    def _predict(self, calls: Iterable[Call], keep_samples: bool) -> Predictive:
         accumulator = Accumulator(self.likelihood, keep_samples)
         with torch.no_grad():
-            for net in self.nets:
+            for net, call in zip(cycle(self.nets), calls, strict=False):
                 accumulator.add(one_more(self.model.pick(net(*call.args, **call.kwargs))))
         return accumulator.result()

@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice, repeat
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from bayesify.predict.compiled import compiled, copied
 from bayesify.predict.nonfinite import ACTIONS, answered, counted_from
 from bayesify.predict.output_draws import draws_of
 from bayesify.predict.predictive import Predictive, concatenate
+from bayesify.predict.views import Augment, Views, check_augment, stacked
 from bayesify.torch_internals import pytree
 from bayesify.weights import as_call
 from bayesify.weights.calls import is_sharded_unit
@@ -46,6 +48,7 @@ def predict(
     batched: bool | None = None,
     compile: bool = False,
     on_nonfinite: str = "raise",
+    augment: Augment | None = None,
 ) -> Predictive:
     """`model.predict` on one input or a loader; the model is in eval mode already.
 
@@ -54,11 +57,12 @@ def predict(
     batched: run several draws at once by vmap (True), one after the other (False), or choose (None).
     compile: compile draw and network together, on a GPU as a CUDA graph; the first call takes a minute,
              later ones with inputs of the same shape are several times faster.
-    on_nonfinite: see `model.predict`
+    on_nonfinite, augment: see `model.predict`
     """
+    check_augment(augment)
     if compile and generator is not None:
         raise ValueError("compile=True cannot take a generator: seed with torch.manual_seed instead")
-    options = (num_draws, keep_samples, generator, batched, compile)
+    options = (num_draws, keep_samples, generator, batched, compile, augment)
     return over_batches(model, x, lambda inputs: _predict_one(model, inputs, *options), on_nonfinite)
 
 
@@ -70,9 +74,12 @@ def _predict_one(
     generator: Generator | None,
     batched: bool | None,
     compile: bool,
+    augment: Augment | None,
 ) -> Predictive:
     if not holds(x, Moments):
-        return _predict(model, x, num_draws, keep_samples, generator, batched, compile)
+        return _predict(model, x, num_draws, keep_samples, generator, batched, compile, augment)
+    if augment is not None:
+        raise ValueError("augment= takes inputs without a variance: x holds bf.Moments, which have no views")
     with _repeated(generator, next(model.parameters()).device):  # both passes get the same random numbers
         exact = _predict(model, replace(x, Moments, mean_of), num_draws, False, generator, batched, compile)
     whole = _predict(model, x, num_draws, keep_samples, generator, batched, compile)
@@ -87,16 +94,19 @@ def _predict(
     generator: Generator | None,
     batched: bool | None,
     compile: bool,
+    augment: Augment | None = None,
 ) -> Predictive:
     call = as_call(x, generator=generator)
-    accumulator = Accumulator(model.likelihood, keep_samples, model.posterior.sampling == "moments")
-    members, each = shares(model, num_draws)
+    views = None if augment is None else Views(augment, x, generator)
+    matched = model.posterior.sampling == "moments" and views is None
+    accumulator = Accumulator(model.likelihood, keep_samples, matched)
+    members, each = shares(model, num_draws, augment)
     for member in range(members):
-        if compile and _is_one_graph(model, call, each, batched):
+        if compile and views is None and _is_one_graph(model, call, each, batched):
             result = compiled(model, member, each, keep_samples)(call.args, dict(call.kwargs), None)
             accumulator.merge(pytree.tree_map(copied, result))
             continue
-        for chunk in joined(outputs(model, call, member, each, batched, compile), each):
+        for chunk in joined(outputs(model, call, member, each, batched, compile, views), each):
             accumulator.add(chunk)
     return accumulator.result()
 
@@ -135,10 +145,13 @@ def _repeated(generator: Generator | None, device: torch.device) -> Iterator[Non
     generator.set_state(state)
 
 
-def shares(model: Any, num_draws: int) -> tuple[int, int]:
-    """Members of the posterior, and the passes of each when `num_draws` draws are asked for."""
+def shares(model: Any, num_draws: int, augment: Augment | None = None) -> tuple[int, int]:
+    """Members of the posterior, and the passes of each when `num_draws` draws are asked for. Views of the input make
+    more passes worth while than there are weights."""
     members = len(model.posterior.nets(model.net))
-    return members, model.posterior.num_passes(-(-num_draws // members))
+    each = -(-num_draws // members)
+    passes = model.posterior.num_passes(each)
+    return members, passes if augment is None else max(passes, each)
 
 
 def joined(chunks: Iterable[Any], num_draws: int) -> Iterable[Any]:
@@ -179,48 +192,81 @@ def _first(n: int, place: Tensor) -> Tensor:
 
 
 def outputs(
-    model: Any, call: Call, member: int, num_draws: int, batched: bool | None, compile: bool = False
+    model: Any,
+    call: Call,
+    member: int,
+    num_draws: int,
+    batched: bool | None,
+    compile: bool = False,
+    views: Views | None = None,
 ) -> Iterable[Any]:
     """The network's predictions for `num_draws` draws of one member, in chunks (draws, batch, ...)."""
     posterior, net = model.posterior, model.net
+    calls = repeat(call) if views is None else views
     if posterior.sampling == "moments":
-        moments = finished(replace(model.pick(posterior.run(net, call, member)), Tensor, certain))
-        yield from draws_of(moments, num_draws, call.generator, JOINED_NUMBERS)
+        each = num_draws if views is None else 1
+        for seen in islice(calls, num_draws // each):
+            moments = finished(replace(model.pick(posterior.run(net, seen, member)), Tensor, certain))
+            yield from draws_of(moments, each, call.generator, JOINED_NUMBERS)
         return
     if is_sharded_unit(model):  # the weights exist only inside forward
-        for _ in range(num_draws):
-            yield one_more(model.pick(model(call.args, generator=call.generator, **call.kwargs)))
+        for seen in islice(calls, num_draws):
+            yield one_more(model.pick(model(seen.args, generator=seen.generator, **seen.kwargs)))
         return
     if posterior.predicts_by_pass:
-        for _ in range(num_draws):
-            yield one_more(model.pick(posterior.run(net, call, member)))
+        for seen in islice(calls, num_draws):
+            yield one_more(model.pick(posterior.run(net, seen, member)))
         return
-    yield from of_draws(model, call, member, num_draws, batched, compile)
+    yield from of_draws(model, call, member, num_draws, batched, compile, views)
 
 
 def of_draws(
-    model: Any, call: Call, member: int, num_draws: int, batched: bool | None = None, compile: bool = False
+    model: Any,
+    call: Call,
+    member: int,
+    num_draws: int,
+    batched: bool | None = None,
+    compile: bool = False,
+    views: Views | None = None,
 ) -> Iterable[Any]:
     """The network's predictions with `num_draws` draws of its weights, whatever its pass, in chunks."""
     posterior, net = model.posterior, model.net
-    chunk = _chunk(model, call, num_draws, batched, compile)
+    chunk = 1 if compile and views is not None else _chunk(model, call, num_draws, batched, compile)
     if compile:
         made = ((min(chunk, num_draws - start), None) for start in range(0, num_draws, chunk))
-        for n, weights in posterior.stream(member, num_draws, chunk) if posterior.stored else made:
-            result = compiled(model, member, n)(call.args, dict(call.kwargs), weights)
+        drawn = _streamed(posterior, member, num_draws, chunk, None, views) if posterior.stored else made
+        for (n, weights), seen in zip(drawn, repeat(call) if views is None else views, strict=False):
+            result = compiled(model, member, n)(seen.args, dict(seen.kwargs), weights)
             yield pytree.tree_map(copied, result)
         return
     with Prefix(posterior.nets(net)[member], [w.name for w in model.selection.random]) as prefix:
-        for n, weights in _without_graph(posterior.stream(member, num_draws, chunk, call.generator)):
-            stacked = _vmapped(model, call, member, weights) if n > 1 else None
-            if stacked is not None:
-                yield stacked
+        if views is not None:
+            prefix.state = "off"  # no two passes see the same
+        drawn = _streamed(posterior, member, num_draws, chunk, call.generator, views)
+        for n, weights in _without_graph(drawn):
+            calls = [call] * n if views is None else [*islice(views, n)]
+            together = _vmapped(model, calls, member, weights) if n > 1 else None
+            if together is not None:
+                yield together
                 continue
-            for i in range(n):
+            for i, seen in enumerate(calls):
                 one = {name: value[i] for name, value in weights.items()}
                 with prefix.one_pass(one.values()):
-                    output = posterior.run_draw(net, call, one, member)
+                    output = posterior.run_draw(net, seen, one, member)
                 yield one_more(model.pick(output))
+
+
+def _streamed(
+    posterior: Any, member: int, num_draws: int, chunk: int, generator: Generator | None, views: Views | None
+) -> Iterator[Any]:
+    """Draws of one member; with views as many as asked for, stored ones several times."""
+    left = num_draws
+    while left > 0:
+        for n, weights in posterior.stream(member, left, chunk, generator):
+            left -= n
+            yield n, weights
+        if views is None:
+            return
 
 
 def _without_graph(draws: Iterator[Any]) -> Iterator[Any]:
@@ -233,19 +279,26 @@ def _without_graph(draws: Iterator[Any]) -> Iterator[Any]:
         yield drawn
 
 
-def _vmapped(model: Any, call: Call, member: int, weights: dict[str, Tensor]) -> Any:
-    """All draws of `weights` at once; None where the network has an operation that vmap cannot batch."""
+def _vmapped(model: Any, calls: list[Call], member: int, weights: dict[str, Tensor]) -> Any:
+    """All draws of `weights` at once, each of its own call; None where the network has an operation that vmap cannot
+    batch, or the calls differ in shape."""
     if model.posterior.vmap_refusal:
         return None
+    call, alike = calls[0], all(each is calls[0] for each in calls)
+    together = ((call.args, dict(call.kwargs)), None) if alike else stacked(calls)
+    if together is None:
+        return None
 
-    def one(draw: dict[str, Tensor]) -> Any:
-        return model.pick(model.posterior.run_draw(model.net, call, draw, member))
+    def one(draw: dict[str, Tensor], arguments: Any) -> Any:
+        args, kwargs = arguments
+        seen = call._replace(args=args, kwargs=kwargs)
+        return model.pick(model.posterior.run_draw(model.net, seen, draw, member))
 
     batched = BatchedRemoved(model.posterior.nets(model.net)[member])
     try:
         with warnings.catch_warnings(), Stacked.of(weights, compiled=False), batched:
             warnings.filterwarnings("ignore", "There is a performance drop")  # an op that vmap loops over
-            result = torch.func.vmap(one, randomness="different")(weights)
+            result = torch.func.vmap(one, (0, together[1]), randomness="different")(weights, together[0])
     except torch.OutOfMemoryError:
         return None  # too many draws at once for this input; another may fit
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
