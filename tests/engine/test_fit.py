@@ -1,5 +1,7 @@
 """bf.fit: what its options do."""
 
+from typing import Any
+
 import pytest
 import torch
 from quick_fit import quick
@@ -103,6 +105,32 @@ def test_progress_lines_without_a_terminal(capsys: pytest.CaptureFixture[str]) -
     assert lines[0].startswith("compile: off")
     assert lines[1].startswith("epoch 1/2  loss ")
     assert "val_accuracy" in lines[2]
+
+
+def broken_backend(graph: Any, inputs: Any) -> Any:
+    raise RuntimeError("no kernel for this\nand more")
+
+
+def test_a_compiler_that_fails_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same run as without it, and a note; where it was asked for, its own error."""
+    monkeypatch.setattr(
+        "bayesify.engine.loop.compile_decision", lambda compile, *rest: (bool(compile), "compile: on")
+    )
+    monkeypatch.setattr(
+        "bayesify.engine.loop.compile_model", lambda m, fabric: torch.compile(m, backend=broken_backend)
+    )
+    x, y = torch.randn(32, 6, generator=torch.Generator().manual_seed(0)), torch.arange(32) % 2
+    found = {}
+    for compile in ("auto", False):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+        made = bf.bayesify(net, bf.MonteCarloVI(), num_data=96)
+        history = bf.fit(made, [(x, y)] * 3, epochs=2, compile=compile, progress=False, seed=0)
+        found[compile] = {k: v.clone() for k, v in made.state_dict().items()}
+        assert any("torch's compiler failed" in note for note in history.notes) == (compile == "auto")
+    assert all(torch.equal(v, found[False][k]) for k, v in found["auto"].items())
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="no kernel for this"):
+        bf.fit(made, [(x, y)] * 3, epochs=1, compile=True, progress=False)
 
 
 def test_a_compiled_run_checks_its_first_batch_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import seed_everything, untouched
 from bayesify.engine.sampling_check import check_draws
 from bayesify.engine.settling import settled
-from bayesify.engine.setup import compile_decision, compile_model, make_fabric, takes_graphs
+from bayesify.engine.setup import compile_decision, compile_model, from_compiler, make_fabric, takes_graphs
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState, assumed
 from bayesify.engine.warm_up import warm_up
@@ -86,6 +86,7 @@ class Loop:
         if self.direct:
             self.model.to(self.fabric.device)  # `fabric.to_device` leaves it where it is under "fsdp"
         self.unchecked = compiled  # compiled code has no checks that read values
+        self.untried = compiled and self.direct and self.o.compile == "auto"
         self.captured: CapturedGradients | None = None
         self.module: Any = self.model
         if compiled and self.direct and takes_graphs(self.fabric) and self.o.accumulate == 1:
@@ -222,6 +223,8 @@ class Loop:
                 self._check(x, y)
             loss = self._captured(x, y)
             if loss is None:
+                if self.untried:
+                    self._try(x, y)
                 if i == 0:
                     self.optimizer.zero_grad()
                 loss = self._forward_backward(x, y, len(group), last=i == len(group) - 1)
@@ -242,6 +245,18 @@ class Loop:
         self.unchecked = False
         with untouched(self.model), torch.no_grad(), self.fabric.autocast():
             self.model(x, target=y)
+
+    def _try(self, x: Any, y: Tensor) -> None:
+        """The first step through a compiler that nobody asked for; where that fails, the run goes on without it."""
+        self.untried = False
+        try:
+            with untouched(self.model):
+                self._forward_backward(x, y, parts=1, last=True)
+        except Exception as error:
+            if not from_compiler(error):
+                raise
+            self._note(f"compile: off (torch's compiler failed: {str(error).strip().splitlines()[0]})")
+            self.module = self.model
 
     def _captured(self, x: Any, y: Tensor) -> Loss | None:
         """The loss, and the gradients in the parameters, by a CUDA graph; None where there is none for this batch."""

@@ -108,6 +108,13 @@ def compile_model(model: nn.Module, fabric: Any) -> Any:
     return torch.compile(model, mode=mode, dynamic=False)
 
 
+def from_compiler(error: Exception) -> bool:
+    """Is it torch's compiler that failed, and not what it compiled?"""
+    return any(
+        kind.__module__.startswith(("torch._dynamo", "torch._inductor")) for kind in type(error).__mro__
+    )
+
+
 def compile_decision(
     compile: bool | str, model: Any, device: torch.device, num_steps: int
 ) -> tuple[bool, str]:
