@@ -50,8 +50,8 @@ class DensityPropagation(Method):
     half_variance: carry and multiply variances in bfloat16: off by 1 % or less as a rule; means keep their
                   precision. "auto": on a GPU; True also on a CPU, worth it where it has instructions for bfloat16
                   (avx512_bf16, AMX): a compiled step of ResNet-18 then takes two thirds of the time
-    prior:        a name or `bf.prior(...)`; None: "normal"; "fan_in" in a network of convolutions with batch or group norm and
-                  more than 100,000 random weights
+    prior:        a name or `bf.prior(...)`; None: "normal"; "fan_in" in a network of convolutions with batch or group
+                  norm and more than 100,000 random weights
     init_std:     starting std as a fraction of each tensor's root mean square
     """
 
