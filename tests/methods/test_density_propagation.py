@@ -71,7 +71,7 @@ def test_the_model_returns_moments_and_the_name_makes_the_method() -> None:
     assert isinstance(output, bf.Moments)
     assert output.mean.shape == output.var.shape == (2, 3)
     assert (output.var > 0).all()
-    assert model.method == bf.DensityPropagation()
+    assert model.method == bf.DensityPropagation(prior="normal", kl_weight=1.0)
 
 
 def test_one_pass_whatever_the_number_of_draws() -> None:

@@ -19,7 +19,7 @@ from bayesify.likelihoods import LIKELIHOODS, Likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import METHODS, Method
 from bayesify.names import lookup
-from bayesify.priors import PRIORS, prior
+from bayesify.priors import PRIORS, Prior, prior
 from bayesify.weights.where import Where
 
 MOST_LAYERS = 1000  # in a list of widths
@@ -49,6 +49,20 @@ def build_method(table: Mapping[str, Any]) -> Method:
     if isinstance(options.get("method"), dict):
         options["method"] = build_method(options["method"])
     return METHODS[table["name"]](**options)
+
+
+def decided(table: Mapping[str, Any], method: Method) -> dict[str, Any]:
+    """The full table with what it left to the network as `method`, made for that, has it."""
+    result = dict(table)
+    for key, value in table.items():
+        now = getattr(method, key, None)
+        if isinstance(now, Method):
+            result[key] = decided(value, now)
+        elif value is None and isinstance(now, Prior):
+            result[key] = {"name": now.name, **now.options}
+        elif value is None:
+            result |= plain({key: now})
+    return result
 
 
 def _full_prior(table: Mapping[str, Any]) -> dict[str, Any]:

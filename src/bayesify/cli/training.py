@@ -101,7 +101,7 @@ def prepare(settings: Settings) -> Prepared:
     o, chosen = settled(o, model, train, -(-len(train) // o.accumulate))
     usual = model.method.default_lr(model) if o.optimizer is None else USUAL_LR[o.optimizer]
     o = replace(o, lr=usual) if o.lr is None else o
-    full = Settings(o, method, net, build.full_data(settings.data), likelihood)
+    full = Settings(o, build.decided(method, model.method), net, build.full_data(settings.data), likelihood)
     val = None if ds.val is None else Loader(ds.val, o.batch_size, **options)
     config = config_of(full.tables(), ds, outputs, device)
     return Prepared(full, ds, model, lambda by: convert(network(), by), train, val, device, config, chosen)

@@ -8,7 +8,8 @@ from bayesify.engine.optimizers import USUAL_LR
 from bayesify.engine.options import TrainingOptions
 from bayesify.engine.position import number_of_examples
 from bayesify.model import BayesianModule
-from bayesify.recipes import KINDS, NONE, OWN, Recipe, kind_of_network, recipe
+from bayesify.recipes import NONE, OWN, Recipe, recipe
+from bayesify.weights.kinds import KINDS, kind_of_network
 
 Options = TypeVar("Options", bound=TrainingOptions)
 

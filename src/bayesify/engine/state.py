@@ -76,8 +76,8 @@ class RunState:
         )
         self.warmup: KLWarmup | None = None
         if options.kl_warmup:
-            warm = max(1, round(options.kl_warmup * steps))
-            self.warmup = KLWarmup(model, warm, end=model.method.kl_weight)
+            warm, end = max(1, round(options.kl_warmup * steps)), model.method.kl_weight
+            self.warmup = KLWarmup(model, warm, end=end)
         self.ema = MovingAverage(model, options.ema) if options.ema is not None else None
         self.history = History()
         self.epoch = self.batch = self.step = 0

@@ -1,9 +1,10 @@
 """The face of every method: data that assembles family, prior, pass and optimiser."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -15,6 +16,8 @@ from bayesify.priors import Prior
 from bayesify.weights import Selection, select, where
 from bayesify.weights.where import Where, check_where
 
+MOST_AT_FULL_WEIGHT = 100_000  # random weights whose KL counts in full, where no `kl_weight` is given
+
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
@@ -23,12 +26,14 @@ class Method(ABC):
     where:     which parameters are random
     kl_weight: tempering of the KL; 1 is Bayes
 
+    Defaults of None are those that depend on the network: `bayesify` asks `for_net` for them.
+
     Fields are held to their annotations, which have the ranges of numbers (`bayesify.checks`): a `__post_init__` of
     your own calls this one.
 
-    Members, in this order: `needs_num_data`, `own_optimizer`, `optimizer_adds_kl`, `posterior`, `data_term`,
-    `default_lr`, `default_schedule`, `optimizer`, `begin`, `check_optimizer`, `select`, `fixed_to`, `options`,
-    `report_sections`.
+    Members, in this order: `needs_num_data`, `own_optimizer`, `optimizer_adds_kl`, `for_net`, `posterior`,
+    `data_term`, `default_lr`, `default_schedule`, `optimizer`, `begin`, `check_optimizer`, `select`, `fixed_to`,
+    `options`, `report_sections`.
     """
 
     name: ClassVar[str]
@@ -38,10 +43,11 @@ class Method(ABC):
     is_reference: ClassVar[bool] = False  # reports measure other methods against it
 
     where: Where = ~where.norm
-    kl_weight: NotNegative = 1.0
+    kl_weight: NotNegative | None = 1.0
 
     def __post_init__(self) -> None:
-        check_where(self.where)
+        if self.where is not None:
+            check_where(self.where)
         check_fields(self)
 
     @property
@@ -58,6 +64,17 @@ class Method(ABC):
     def optimizer_adds_kl(self) -> bool:
         """Does its optimiser add what the KL asks for, so that the loss is the data term alone?"""
         return False
+
+    def for_net(self, net: nn.Module, example: Any) -> Self:
+        """The same method with what it leaves open decided for this network."""
+        return self if self.kl_weight is not None else self.decided(kl_weight=1.0)
+
+    def decided(self, **changes: Any) -> Self:
+        """The same method with fields that were None; what is checked is not checked, or warned of, again."""
+        made = copy.copy(self)
+        for name, value in changes.items():
+            object.__setattr__(made, name, value)
+        return made
 
     @abstractmethod
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Posterior:
@@ -105,6 +122,12 @@ class Method(ABC):
     def report_sections(cls, rows: Sequence[Any]) -> Sequence[Any]:
         """Chapters of a report on its rows by this method: `bayesify.report.Section`s, beside those of the suites."""
         return ()
+
+
+def weight_by_size(selection: Selection) -> float:
+    """min(1, 10⁵ / D) for D random weights: the KL of many more weights than there are data, each of which learns
+    next to nothing, would outweigh the likelihood."""
+    return min(1.0, MOST_AT_FULL_WEIGHT / max(sum(w.numel for w in selection.random), 1))
 
 
 def _plain(value: Any) -> Any:

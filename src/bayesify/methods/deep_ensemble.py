@@ -60,6 +60,9 @@ class DeepEnsemble(Method):
     def needs_num_data(self) -> bool:
         return self.method.needs_num_data
 
+    def for_net(self, net: nn.Module, example: Any) -> "DeepEnsemble":
+        return DeepEnsemble(self.method.for_net(net, example), self.num_members)
+
     @property
     def own_optimizer(self) -> bool:
         return self.method.own_optimizer

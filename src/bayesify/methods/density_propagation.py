@@ -1,21 +1,22 @@
 """Variational density propagation (paper 3): mean and variance through every layer in one pass."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from torch import nn
 
 from bayesify import torch_internals as internals
-from bayesify.checks import Positive
+from bayesify.checks import NotNegative, Positive
 from bayesify.families.shared_normal import SHARINGS
-from bayesify.methods.base import Method
+from bayesify.methods.base import Method, weight_by_size
 from bayesify.names import check_choice
 from bayesify.objectives import DataTerm
 from bayesify.objectives.moments import LOGITS, OBJECTIVES, moments_nll
 from bayesify.posteriors import Call, Factorized
 from bayesify.priors import Prior, prior
 from bayesify.weights import Selection
+from bayesify.weights.kinds import kind_of_network
 
 ACTIVATIONS = {"exact": ("exact",), "first_order": ()}
 RESIDUALS = {"sum": (), "cross": ("cross",)}
@@ -27,6 +28,7 @@ HALVES: dict[bool | str, tuple[str, ...]] = {False: (), True: ("half",), "auto":
 class DensityPropagation(Method):
     """q(w) normal; the network carries mean and variance, so one pass gives a predictive distribution.
 
+    kl_weight:    None: 1, of more than 100,000 random weights 100,000 / their number
     covariance:   "outputs" carries a variance per activation and finds the covariance of the outputs by one adjoint
                   sweep for each of them, which sees that activations share the noise of weights; "diagonal" (VDP++)
                   the variances alone: fast, and far too small on trained deep networks; "full" (VDP) the covariance
@@ -48,7 +50,8 @@ class DensityPropagation(Method):
     half_variance: carry and multiply variances in bfloat16: off by 1 % or less as a rule; means keep their
                   precision. "auto": on a GPU; True also on a CPU, worth it where it has instructions for bfloat16
                   (avx512_bf16, AMX): a compiled step of ResNet-18 then takes two thirds of the time
-    prior:        a name or `bf.prior(...)`
+    prior:        a name or `bf.prior(...)`; None: "normal"; "fan_in" in a network of convolutions with batch or group
+                  norm and more than 100,000 random weights
     init_std:     starting std as a fraction of each tensor's root mean square
     """
 
@@ -56,6 +59,7 @@ class DensityPropagation(Method):
     about = "density propagation: mean and variance through every layer in one pass, and how outputs vary together"
     paper = "Efficient Scaling of Bayesian Neural Networks (VDP++). Anonymous authors."
 
+    kl_weight: NotNegative | None = field(default=None, kw_only=True)
     covariance: str = "outputs"
     objective: str = "expected"
     logits: str = "auto"
@@ -65,7 +69,7 @@ class DensityPropagation(Method):
     variance: str = "weight"
     residual: str = "sum"
     half_variance: bool | str = "auto"
-    prior: str | Prior = "normal"
+    prior: str | Prior | None = None
     init_std: Positive = 0.05
 
     def __post_init__(self) -> None:
@@ -97,6 +101,12 @@ class DensityPropagation(Method):
     @property
     def _logits(self) -> str:
         return self.logits if self.logits != "auto" else "probe" if self._swept else "bound"
+
+    def for_net(self, net: nn.Module, example: Any) -> "DensityPropagation":
+        weight = weight_by_size(self.select(net, example))
+        large = weight < 1 and kind_of_network(net) == "convolutional"
+        made = self.decided(prior=prior("fan_in" if large else "normal")) if self.prior is None else self
+        return made if made.kl_weight is not None else made.decided(kl_weight=weight)
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
         assert isinstance(self.prior, Prior)

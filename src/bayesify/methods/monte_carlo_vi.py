@@ -6,22 +6,27 @@ from typing import Any
 
 from torch import nn
 
-from bayesify.checks import Count, Positive
+from bayesify.checks import Count, NotNegative, Positive
 from bayesify.divergences import ESTIMATORS, check_method, check_options, kl_of
 from bayesify.families import FAMILIES, Family
-from bayesify.methods.base import Method
+from bayesify.methods.base import Method, weight_by_size
 from bayesify.names import check_choice, lookup
 from bayesify.objectives import DataTerm
 from bayesify.objectives.last_layer import last_layer_nll
 from bayesify.posteriors import SAMPLINGS, Call, Factorized
 from bayesify.priors import Prior, prior
-from bayesify.weights import Selection
+from bayesify.weights import Selection, where
+from bayesify.weights.kinds import kind_of_network
+from bayesify.weights.where import Where
 
 
 @dataclass(frozen=True)
 class MonteCarloVI(Method):
     """q(w) from a family, trained by the ELBO (paper 1).
 
+    where:     None: the last layer in a network of convolutions with batch or group norm, whose other weights fit
+               better without noise; else all but norm layers
+    kl_weight: None: 1, of more than 100,000 random weights 100,000 / their number
     family:    posterior family of every random tensor
     family_options: options of the family (`concentration`, `tail`)
     prior:     a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own.
@@ -49,6 +54,8 @@ class MonteCarloVI(Method):
         "Iterations in Bayesian Deep Neural Networks. UAI 2021."
     )
 
+    where: Where | None = field(default=None, kw_only=True)  # type: ignore[assignment]
+    kl_weight: NotNegative | None = field(default=None, kw_only=True)
     family: str = "normal"
     prior: str | Prior = "normal"
     kl: str = "auto"
@@ -76,6 +83,13 @@ class MonteCarloVI(Method):
             )
         assert isinstance(self.prior, Prior)
         check_method(kind, self.prior, self.kl, {"init_std": self.init_std, **self.family_options})
+
+    def for_net(self, net: nn.Module, example: Any) -> "MonteCarloVI":
+        usual = where.output if kind_of_network(net) == "convolutional" else ~where.norm
+        made = self.decided(where=usual) if self.where is None else self
+        if made.kl_weight is not None:
+            return made
+        return made.decided(kl_weight=weight_by_size(made.select(net, example)))
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
         assert isinstance(self.prior, Prior)

@@ -1,19 +1,19 @@
 """Variance networks: what was learned is in the variances of the weights (paper 5)."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from bayesify.checks import Positive
+from bayesify.checks import NotNegative, Positive
 from bayesify.divergences.variance import APPROXIMATIONS, AT_ZERO_MEAN, approximate
 from bayesify.families.base import Family
 from bayesify.families.variance import SHARINGS, Additive, Multiplicative, ZeroMeanNormal
 from bayesify.families.zero_mean import ZeroMeanBernoulli, ZeroMeanUniform
-from bayesify.methods.base import Method
+from bayesify.methods.base import Method, weight_by_size
 from bayesify.names import check_choice, lookup
 from bayesify.posteriors import Call
 from bayesify.posteriors.variance import VarianceFactorized
@@ -52,6 +52,7 @@ class VarianceNetwork(Method):
                for each weight (20); "zero_mean" has σ alone (12), the network's own parameter being ±σ
     where:     which layers, by default every linear and convolutional one (for "zero_mean" but the last, whose outputs
                would be mere noise); their biases stay deterministic unless biases=True
+    kl_weight: None: 1, of more than 100,000 random weights 100,000 / their number
     prior:     "log_uniform", or a Student prior; the paper's is bf.prior("student_t", df=1e-16)
     kl:        "exact"; "sigmoid", a known approximation (10); "ard", that to a normal prior whose variance is fitted
                for each weight; "stochastic", one draw a weight (9), a baseline whose
@@ -77,6 +78,7 @@ class VarianceNetwork(Method):
     )
 
     where: Where = LAYERS
+    kl_weight: NotNegative | None = field(default=None, kw_only=True)
     parameterization: str = "layer"
     prior: str | Prior = LOG_UNIFORM
     kl: str = "exact"
@@ -129,6 +131,11 @@ class VarianceNetwork(Method):
     def family(self) -> type[Family]:
         kind = PARAMETERIZATIONS[self.parameterization]
         return NOISES[self.noise] if kind is ZeroMeanNormal else kind
+
+    def for_net(self, net: nn.Module, example: Any) -> "VarianceNetwork":
+        if self.kl_weight is not None:
+            return self
+        return self.decided(kl_weight=weight_by_size(self.select(net, example)))
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> VarianceFactorized:
         assert isinstance(self.prior, Prior)

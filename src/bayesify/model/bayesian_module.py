@@ -58,6 +58,7 @@ class BayesianModule(nn.Module):
         self.net = net
         self.posterior = posterior.to(parameter.device)
         self.likelihood = likelihood.to(parameter.device)
+        assert method.kl_weight is not None
         self.register_buffer("kl_weight", torch.tensor(float(method.kl_weight), device=parameter.device))
         self.method = method
         self.data_term = method.data_term()
@@ -210,6 +211,8 @@ class BayesianModule(nn.Module):
         )
         rule, caution = self.selection.order_rule, self.posterior.caution()
         order = [f"where.input and where.output decided {rule}"] if rule else []
+        if self.method.kl_weight not in (None, 1.0):
+            order.append(f"kl_weight {self.method.kl_weight:.3g}")
         if self.calibration is not None:
             order.append(f"predictions are calibrated: {quantity(self.likelihood)} {self.calibration:.4g}")
         if isinstance(caution, SamplingWarning):

@@ -57,7 +57,9 @@ def bayesify(
         check_num_data(num_data)
         num_data = int(num_data)
     call = None if example is None else as_call(beside(net, example))
-    selection = method.select(net, None if call is None else (call.args, call.kwargs, output))
+    seen = None if call is None else (call.args, call.kwargs, output)
+    method = method.for_net(net, seen)
+    selection = method.select(net, seen)
     if not selection.random and method.needs_random:
         raise ValueError(f"where={method.where} selects no parameter of this network: {_why_none(selection)}")
     posterior = method.posterior(net, selection, call)

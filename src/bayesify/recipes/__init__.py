@@ -1,26 +1,15 @@
 """How a method wants to be trained: a file for each kind of network, with a table for each method that differs."""
 
 import math
-import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from torch import nn
-
-from bayesify import torch_internals as internals
 from bayesify.methods import DeepEnsemble, Method
-from bayesify.weights.where import kind_of
+from bayesify.weights.kinds import KINDS
 
-#: kind of network -> what is said of one; the file of this name holds its recipes
-KINDS = {
-    "convolutional": "convolutions with batch or group norm",
-    "transformer": "attention, or convolutions with layer norm",
-    "recurrent": "recurrent layers",
-    "plain": "neither attention nor convolutions with norm layers",
-}
 NONE = "none"
 RECIPES = {"auto": "by the kind of the network", NONE: "the bare optimiser", **KINDS}
 OWN = "own"  # the method's optimiser, `model.optimizer(lr)`
@@ -52,20 +41,6 @@ class Recipe:
     def epochs_for(self, steps: int | None) -> int:
         """For epochs of so many steps; None: nobody knows."""
         return self.epochs if steps is None else max(self.epochs, math.ceil(self.least_steps / steps))
-
-
-def kind_of_network(net: nn.Module) -> str:
-    """Which of KINDS a network is."""
-    layers = [*net.modules()]
-    kinds = {kind_of(layer) for layer in layers}
-    if any(re.search("Attention|Attn", type(layer).__name__) for layer in layers):
-        return "transformer"
-    if "recurrent" in kinds:
-        return "recurrent"
-    if not {"conv", "norm"} <= kinds:
-        return "plain"
-    by_channel = (internals.BatchNorm, internals.InstanceNorm, nn.GroupNorm)
-    return "convolutional" if any(isinstance(layer, by_channel) for layer in layers) else "transformer"
 
 
 @cache
