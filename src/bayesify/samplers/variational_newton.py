@@ -111,6 +111,7 @@ class VariationalNewton(Optimizer):
     def _prepare(self) -> None:
         self.tables: dict[tuple[int, ...], Tables] = {}
         every = [p for group in self.param_groups for p in group["params"]]
+        self.sharded = any(_local(p) is not p for p in every)
         # a step with `found_inf` set does nothing
         self._step_supports_amp_scaling = all(in_kernel(_local(p)) for p in every)
 
@@ -149,7 +150,8 @@ class VariationalNewton(Optimizer):
             if "momentum" not in state:
                 state["momentum"] = torch.zeros_like(mean)
             row = [mean, state["momentum"], mean.grad]
-            rows.append([_local(t) for t in (row if log_std is None else [*row, log_std, log_std.grad])])
+            row += [] if log_std is None else [log_std, log_std.grad]
+            rows.append([_local(t) for t in row] if self.sharded else row)
         return rows
 
     def _launch(self, rows: list[list[Tensor]], group: dict[str, Any]) -> None:
