@@ -253,6 +253,18 @@ def test_it_trains_by_fit(precision: str, options: dict[str, Any]) -> None:
     assert history[-1]["loss"] == history[-1]["nll"]
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.inductor)])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_it_trains_by_the_kernel_on_a_gpu(precision: str, compile: bool, tmp_path: Path) -> None:
+    options = {"precision": precision, "compile": compile, "accelerator": "cuda", "schedule": "cosine"}
+    model, history = run(tmp_path, 8, **options)
+    assert model.optimizer()._step_supports_amp_scaling
+    assert history[-1]["nll"] < history[0]["nll"]
+    _, more = run(tmp_path, 10, **options)
+    assert more.column("nll")[:8] == history.column("nll")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_network_has_a_recipe_for_it(kind: str) -> None:
     found = recipe(kind, bf.IVON())
