@@ -190,6 +190,18 @@ def test_a_mean_over_members_trains_each_as_it_would_alone(sampling: str) -> Non
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
 
+def test_it_compiles_whole() -> None:
+    model = bf.bayesify(small(), "ivon", num_data=32)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    optimizer = model.optimizer(num_steps=40)
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss = compiled(batch()[0], target=batch()[1])
+        loss.total.backward()
+        optimizer.step()
+    assert loss.nll < 0.5 and not loss.kl.requires_grad
+
+
 # -- runs and files ---------------------------------------------------------------------------------------
 def run(folder: Path | None, epochs: int, made: bf.BayesianModule | None = None, **options: Any) -> Any:
     model = bf.bayesify(small(), bf.IVON(beta2=0.99)) if made is None else made
@@ -232,11 +244,25 @@ def test_the_length_of_the_run_is_that_of_the_average_of_h() -> None:
 
 
 @pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
-@pytest.mark.parametrize("options", [{}, {"accumulate": 2, "clip_norm": 1.0}, {"ema": 0.9}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"accumulate": 2, "clip_norm": 1.0}, {"ema": 0.9, "schedule": "onecycle"}], ids=str
+)
 def test_it_trains_by_fit(precision: str, options: dict[str, Any]) -> None:
     _, history = run(None, 8, precision=precision, **options)
     assert history[-1]["nll"] < history[0]["nll"]
     assert history[-1]["loss"] == history[-1]["nll"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("compile", [False, pytest.param(True, marks=pytest.mark.inductor)])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_it_trains_by_the_kernel_on_a_gpu(precision: str, compile: bool, tmp_path: Path) -> None:
+    options = {"precision": precision, "compile": compile, "accelerator": "cuda", "schedule": "cosine"}
+    model, history = run(tmp_path, 8, **options)
+    assert model.optimizer()._step_supports_amp_scaling
+    assert history[-1]["nll"] < history[0]["nll"]
+    _, more = run(tmp_path, 10, **options)
+    assert more.column("nll")[:8] == history.column("nll")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -160,5 +160,5 @@ class IVON(Method):
 def _mean_precision(log_stds: list[Tensor]) -> Tensor:
     """The geometric mean of 1/σ²."""
     sums = [log_std.detach().double().sum() for log_std in log_stds]
-    total = sum(s.full_tensor() if hasattr(s, "full_tensor") else s for s in sums)
+    total = torch.stack([s.full_tensor() if hasattr(s, "full_tensor") else s for s in sums]).sum()
     return (-2 * total / sum(log_std.numel() for log_std in log_stds)).exp().cpu()

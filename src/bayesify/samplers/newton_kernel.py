@@ -55,7 +55,8 @@ def launch(
 
 def _laid_out(tensor: Tensor, like: Tensor) -> Tensor:
     """With its numbers in the order in which those of `like` lie."""
-    return tensor if tensor.stride() == like.stride() else torch.empty_like(like).copy_(tensor)
+    same = (tensor.is_contiguous() and like.is_contiguous()) or tensor.stride() == like.stride()
+    return tensor if same else torch.empty_like(like).copy_(tensor)
 
 
 @triton.jit

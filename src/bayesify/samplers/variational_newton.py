@@ -42,7 +42,7 @@ class VariationalNewton(Optimizer):
 
     The loss is the data term alone: the prior N(μ₀, 1/(λ δ)) enters here. h is kept nowhere: σ says it. With
     u = (1 − β₂)(ĥ − h)/(h + δ) the second line is (h + δ) ← (h + δ)(1 + u + u²/2), at least half of what it was,
-    whatever the gradient, and u = (1 − β₂) ∂(λ loss + KL)/∂ log σ: the natural gradient.
+    whatever the gradient, and u = (1 − β₂) ∂(λ loss + KL)/∂ log σ, of which half is the natural gradient.
 
     A group with `random` holds all means, then log σ of each; one without holds parameters that only train, which take
     the third line with h + δ = h₀ and no prior: descent with momentum.
@@ -55,6 +55,7 @@ class VariationalNewton(Optimizer):
     h0:           h₀, of the h + δ that training starts from
     clip:         bound of every entry of the move before α; None: none
     num_members:  networks that the loss is a mean over, each with a posterior of its own
+    fused:        False: tensor operations also where the Triton kernel serves (CUDA, float32)
 
     Reference: Shen et al., "Variational Learning is Effective for Large Deep Networks", ICML 2024.
     """
@@ -73,23 +74,14 @@ class VariationalNewton(Optimizer):
         h0: Positive | Tensor = 1.0,
         clip: Positive | None = None,
         num_members: int = 1,
-        fused: bool | None = None,
+        fused: bool = True,
     ) -> None:
-        for name, value, kind in (
-            ("lr", lr, Positive),
-            ("num_data", num_data, Positive),
-            ("h0", h0, Positive),
-        ):
-            check_setting(name, value, kind)
-        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "centre": centre, "clip": clip}
-        defaults |= {
-            "num_data": num_data,
-            "h0": h0,
-            "num_members": num_members,
-            "random": False,
-            "fused": fused,
-        }
-        super().__init__(params, defaults)
+        settings = {"lr": lr, "num_data": num_data, "h0": h0}
+        for name, value in settings.items():
+            check_setting(name, value, Positive)
+        prior = {"weight_decay": weight_decay, "centre": centre}
+        more = {"betas": betas, "clip": clip, "num_members": num_members, "random": False, "fused": fused}
+        super().__init__(params, settings | prior | more)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -111,6 +103,7 @@ class VariationalNewton(Optimizer):
     def _prepare(self) -> None:
         self.tables: dict[tuple[int, ...], Tables] = {}
         every = [p for group in self.param_groups for p in group["params"]]
+        self.sharded = any(_local(p) is not p for p in every)
         # a step with `found_inf` set does nothing
         self._step_supports_amp_scaling = all(in_kernel(_local(p)) for p in every)
 
@@ -127,7 +120,7 @@ class VariationalNewton(Optimizer):
         for group in self.param_groups:
             group["step"] = group["step"] + 1
             rows = self._rows(group)
-            if rows and kernel and group["fused"] is not False:
+            if rows and kernel and group["fused"]:
                 self._launch(rows, group)
             elif rows:
                 scale = group["num_members"] / (1.0 if self.grad_scale is None else self.grad_scale)
@@ -149,7 +142,8 @@ class VariationalNewton(Optimizer):
             if "momentum" not in state:
                 state["momentum"] = torch.zeros_like(mean)
             row = [mean, state["momentum"], mean.grad]
-            rows.append([_local(t) for t in (row if log_std is None else [*row, log_std, log_std.grad])])
+            row += [] if log_std is None else [log_std, log_std.grad]
+            rows.append([_local(t) for t in row] if self.sharded else row)
         return rows
 
     def _launch(self, rows: list[list[Tensor]], group: dict[str, Any]) -> None:
