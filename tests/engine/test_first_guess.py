@@ -163,3 +163,13 @@ def test_a_resumed_run_is_the_same(ema: float | None, tmp_path: Path) -> None:
     parts = run(3, tmp_path / "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert whole["likelihood.log_std"] > 3
+
+
+@pytest.mark.parametrize("likelihood", ["normal", "student_t", "heteroscedastic"])
+def test_targets_that_are_all_the_same_say_nothing_of_the_noise(likelihood: str) -> None:
+    options = {"learn_std": True} if likelihood == "normal" else {}
+    model = bf.bayesify(net(2 if likelihood == "heteroscedastic" else 1), "point", bf.likelihood(likelihood, **options))
+    begun(model, torch.full_like(Y, 7.0))
+    with torch.no_grad():
+        _, var = model.likelihood.summarize(model.net(X))
+    assert var.isfinite().all() and var.min() > 0.1

@@ -107,11 +107,10 @@ def settle_statistics(model: Any, loader: Iterable[Any], epoch: int, fabric: Any
 
 def _passes(model: Any, x: Any) -> None:
     """One pass of every member."""
-    members = len(model.posterior.nets(model.net))
-    if members == 1 and is_sharded_unit(model):
+    if is_sharded_unit(model):  # the weights exist only inside forward
         model(x)
         return
-    for member in range(members):
+    for member in range(len(model.posterior.nets(model.net))):
         model.posterior.run(model.net, as_call(x), member)
 
 

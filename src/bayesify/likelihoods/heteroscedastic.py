@@ -86,9 +86,9 @@ class Heteroscedastic(Likelihood):
         """The log-variance lacks what takes it to that of the noise."""
         mean, log_var = self.heads(output)
         lack, std = lack_of(mean, target)
-        if lack is None:
+        if lack is None or std <= TINY:
             return None
-        return torch.cat([lack, 2 * math.log(max(std, TINY)) - log_var.double()], -1)
+        return torch.cat([lack, 2 * math.log(std) - log_var.double()], -1)
 
     def _moments(self, output: Any) -> tuple[Moments, Moments]:
         """(mean, log-variance), both with moments."""

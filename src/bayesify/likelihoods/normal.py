@@ -81,7 +81,8 @@ class Normal(Likelihood):
 
     def start(self, output: Tensor, target: Tensor) -> Tensor | None:
         lack, std = lack_of(output, target)
-        self.log_std.copy_(log_of_option("std", max(std, TINY)))
+        if std > TINY:
+            self.log_std.copy_(log_of_option("std", std))
         return lack
 
     def pooled(self, others: Sequence[Likelihood]) -> Likelihood:

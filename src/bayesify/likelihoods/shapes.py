@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bayesify.checks import as_tensor
 
-TINY = 1e-30  # the least that noise starts at
+TINY = 1e-30  # noise below it is none: all targets are the same, or there is one
 
 
 def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None, values: bool = False) -> Tensor:

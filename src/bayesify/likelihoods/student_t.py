@@ -96,7 +96,8 @@ class StudentT(Likelihood):
         lack, std = lack_of(output, target)
         df = float(self.df)
         width = std * math.sqrt((df - 2) / df) if df > 2.5 else std / 2
-        self.log_scale.copy_(log_of_option("scale", max(width, TINY)))
+        if std > TINY:
+            self.log_scale.copy_(log_of_option("scale", width))
         return lack
 
     def cdf(self, output: Tensor, value: Tensor) -> Tensor:
