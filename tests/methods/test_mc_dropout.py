@@ -178,6 +178,9 @@ def test_members_by_dropout() -> None:
     assert model.predict(x, 6).mutual_information.max() > 0
     draw = model.draw().eval()
     assert torch.equal(draw(x), draw(x))
+    rows = bf.bayesify(without(), bf.DeepEnsemble(bf.MCDropout(), 2), num_data=10)
+    assert rows.summary().random == ["2.weight"]  # no member drops a bias, or an input
+    assert [[*member.patches] for member in rows.posterior.posteriors] == [["2.weight"], ["2.weight"]]
 
 
 def test_bad_input_is_named() -> None:

@@ -24,6 +24,10 @@ class MovingAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.model, self.decay = model, decay
         self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.begin()
+
+    def begin(self) -> None:
+        """At the parameters as they are."""
         self.average = [p.detach().clone() for p in self.parameters]
         self.steps = 0
 
@@ -87,7 +91,7 @@ def settle_statistics(model: Any, loader: Iterable[Any], epoch: int, fabric: Any
             norm.momentum = None  # the plain average over the batches counted
         for count in counts:
             count.zero_()
-        with _own_randomness(loader, epoch, fabric.global_rank), fabric.autocast():
+        with own_randomness(loader, epoch, fabric.global_rank), fabric.autocast():
             for batch in islice(batches(loader, epoch, 0), SETTLING):
                 _passes(model, inputs_for(model, batch))
         if fabric.world_size > 1:
@@ -103,16 +107,15 @@ def settle_statistics(model: Any, loader: Iterable[Any], epoch: int, fabric: Any
 
 def _passes(model: Any, x: Any) -> None:
     """One pass of every member."""
-    members = len(model.posterior.nets(model.net))
-    if members == 1 and is_sharded_unit(model):
+    if is_sharded_unit(model):  # the weights exist only inside forward
         model(x)
         return
-    for member in range(members):
+    for member in range(len(model.posterior.nets(model.net))):
         model.posterior.run(model.net, as_call(x), member)
 
 
 @contextmanager
-def _own_randomness(loader: Any, epoch: int, rank: int) -> Iterator[None]:
+def own_randomness(loader: Any, epoch: int, rank: int) -> Iterator[None]:
     """The same random numbers whenever an epoch is gone through again, and no trace in any generator."""
     state, generator = random_state(), getattr(loader, "generator", None)
     order = None if generator is None else generator.get_state()

@@ -74,7 +74,8 @@ def fit(
     >>> history = bf.fit(model, train_loader, val_loader, epochs=20, folder="runs/first")
 
     model:         what `bf.bayesify` returned
-    train_loader:  batches (x, y), iterated once per epoch
+    train_loader:  batches (x, y), iterated once per epoch, and for a part of one where `ema` or the start of a
+                   regression looks at them
     val_loader:    batches that the model is evaluated on after each epoch; None: no validation
 
     All options by their meaning, which `bayesify.engine.options` declares and `help(bf.fit)` lists:

@@ -15,6 +15,7 @@ from bayesify.engine.averaging import settle_statistics
 from bayesify.engine.capture import CapturedGradients
 from bayesify.engine.fingerprint import fingerprint_of
 from bayesify.engine.finite import FiniteCheck
+from bayesify.engine.first_guess import first_guess
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.history import History, joined
 from bayesify.engine.options import FitOptions
@@ -103,9 +104,14 @@ class Loop:
         state = self.state
         if isinstance(self.assumed, SamplingWarning):
             warnings.warn(self.assumed, stacklevel=3)
+        found = False
         if self.folder.path is not None:
             found = state.read(self.folder.checkpoints, self.train, self.o)
             (self.folder.reached_a_checkpoint if found else self.folder.begin)()
+        if found:
+            self.model.likelihood.from_data = False
+        else:
+            self._first_guess()
         writer = self.folder.tensorboard(self.o.tensorboard)
         for note in state.history.notes:
             self.progress.note(note)
@@ -124,6 +130,14 @@ class Loop:
             writer.close()
         self._finish()
         return state.history
+
+    def _first_guess(self) -> None:
+        """A run that begins may start the noise of a regression from the data."""
+        said = first_guess(self.model, self.train, self.fabric)
+        if said is not None:
+            self.state.history.notes.append(said)
+        if self.state.ema is not None:
+            self.state.ema.begin()
 
     def _finish(self) -> None:
         """Leave the model as it shall be used, and write it. Files know what was found, also where that is raised."""

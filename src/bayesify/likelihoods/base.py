@@ -63,6 +63,8 @@ class Likelihood(nn.Module, ABC):
     takes_heads: ClassVar[bool] = False
     #: names of the options that training changes
     learned: tuple[str, ...] = ()
+    #: its noise is to start from the data, which `bf.fit` does once
+    from_data: bool = False
 
     # -- what every likelihood writes -------------------------------------------------------------------
     @abstractmethod
@@ -138,6 +140,12 @@ class Likelihood(nn.Module, ABC):
     ) -> Tensor | None:
         """The average of log p(y | z_i) over `num_draws` draws z_i ~ N(mean, std²), by one joint draw of what it needs
         of them: (batch,); None where the draws themselves are needed."""
+        return None
+
+    # -- training ---------------------------------------------------------------------------------------
+    def start(self, output: Tensor, target: Tensor) -> Tensor | None:
+        """Start what is learned from the data (`from_data`), by the outputs of a network that is not trained yet;
+        returns what has to be added to them, None where they are near enough."""
         return None
 
     # -- prediction -------------------------------------------------------------------------------------

@@ -3,10 +3,18 @@
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from bayesify.likelihoods.base import Likelihood
-from bayesify.likelihoods.shapes import at_least_float32, match_real, normal_log_prob, sum_over_example
+from bayesify.likelihoods.shapes import (
+    TINY,
+    at_least_float32,
+    lack_of,
+    match_real,
+    normal_log_prob,
+    sum_over_example,
+)
 from bayesify.moments.values import Moments
 
 
@@ -21,6 +29,7 @@ class Heteroscedastic(Likelihood):
     task = "regression"
     is_normal = True
     takes_heads = True
+    from_data = True
 
     def heads(self, output: Any) -> tuple[Tensor, Tensor]:
         if isinstance(output, tuple | list) and len(output) == 2:
@@ -72,6 +81,14 @@ class Heteroscedastic(Likelihood):
             return super().gaussian_log_prob(output, target)
         mean, log_var = self._moments(output)
         return normal_log_prob(mean.mean, mean.var + (log_var.mean + 0.5 * log_var.var).exp(), target)
+
+    def start(self, output: Any, target: Tensor) -> Tensor | None:
+        """The log-variance lacks what takes it to that of the noise."""
+        mean, log_var = self.heads(output)
+        lack, std = lack_of(mean, target)
+        if lack is None or std <= TINY:
+            return None
+        return torch.cat([lack, 2 * math.log(std) - log_var.double()], -1)
 
     def _moments(self, output: Any) -> tuple[Moments, Moments]:
         """(mean, log-variance), both with moments."""

@@ -9,14 +9,22 @@ from torch import Generator, Tensor, nn
 from bayesify.laws.chi_squared import chi_squared
 from bayesify.laws.noise import standard_normal
 from bayesify.likelihoods.base import Likelihood, log_of_option
-from bayesify.likelihoods.shapes import at_least_float32, match_real, normal_log_prob, sum_over_example
+from bayesify.likelihoods.shapes import (
+    TINY,
+    at_least_float32,
+    lack_of,
+    match_real,
+    normal_log_prob,
+    sum_over_example,
+)
 
 
 class Normal(Likelihood):
     """p(y | mean) = N(y; mean, std²); precision = 1 / std².
 
     std:       of the noise, in the target's units
-    learn_std: make it a parameter of the model, started at the value given
+    learn_std: make it a parameter of the model, started at the value given, or by `bf.fit` at what the data say where
+               std is 1, its default
     """
 
     name = "normal"
@@ -28,6 +36,7 @@ class Normal(Likelihood):
         self.learn_std = learn_std
         self.learned = ("std",) if learn_std else ()
         log_std = log_of_option("std", std)
+        self.from_data = bool(learn_std and std == 1)
         if learn_std:
             self.log_std = nn.Parameter(log_std)
         else:
@@ -69,6 +78,12 @@ class Normal(Likelihood):
         centre = mean + std * standard_normal(shape, mean, generator) / math.sqrt(num_draws)
         spread = std.square() * chi_squared(num_draws - 1, shape, mean, generator) / num_draws
         return self.log_prob(centre, target) - sum_over_example(spread / (2 * self.std.square()))
+
+    def start(self, output: Tensor, target: Tensor) -> Tensor | None:
+        lack, std = lack_of(output, target)
+        if std > TINY:
+            self.log_std.copy_(log_of_option("std", std))
+        return lack
 
     def pooled(self, others: Sequence[Likelihood]) -> Likelihood:
         """std² = 1/M Σ_m std_m², which leaves the predictive mean and variance those of the average."""

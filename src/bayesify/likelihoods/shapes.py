@@ -7,6 +7,8 @@ from torch import Tensor
 
 from bayesify.checks import as_tensor
 
+TINY = 1e-30  # noise below it is none: all targets are the same, or there is one
+
 
 def weighted_nll(log_prob: Tensor, sample_weight: Tensor | None, values: bool = False) -> Tensor:
     """Mean over examples of −log p, each times its weight: (batch,) -> a scalar; `values`: look at the weights."""
@@ -37,6 +39,20 @@ def normal_log_prob(mean: Tensor, var: Tensor, target: Tensor) -> Tensor:
 def log_of(probs: Tensor) -> Tensor:
     """log p in float64, finite where p = 0."""
     return probs.double().clamp_min(torch.finfo(torch.float32).tiny).log()
+
+
+def std_of(target: Tensor) -> float:
+    """The std of targets (batch, outputs, …) about the mean of each output, averaged over outputs as variances are."""
+    y = target.double()
+    return float(y.var((0, *range(2, y.dim())) if y.dim() > 3 else 0, correction=0).mean().sqrt())
+
+
+def lack_of(mean: Tensor, target: Tensor) -> tuple[Tensor | None, float]:
+    """(y − mean, the std that the noise may start at: the error's, and at most that of the targets). None in place of
+    an error that is no larger than the targets' std."""
+    error = target.double() - mean.double()
+    std, size = std_of(target), float(error.square().mean().sqrt())
+    return (error if size > std else None), min(std, size)
 
 
 def sum_over_example(values: Tensor) -> Tensor:

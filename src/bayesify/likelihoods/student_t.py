@@ -10,7 +10,14 @@ from torch import Tensor, nn
 from bayesify import laws
 from bayesify.execution import can_read_values
 from bayesify.likelihoods.base import Likelihood, log_of_option
-from bayesify.likelihoods.shapes import at_least_float32, match_real, normal_log_prob, sum_over_example
+from bayesify.likelihoods.shapes import (
+    TINY,
+    at_least_float32,
+    lack_of,
+    match_real,
+    normal_log_prob,
+    sum_over_example,
+)
 
 REACH, CELLS = 24.0, 4096  # of the table of the distribution function, in asinh z
 FAR = 1e15  # in units of the scale
@@ -24,7 +31,8 @@ class StudentT(Likelihood):
 
     df:                    ν, few for heavy tails; the normal has infinitely many
     scale:                 the width of the noise, in the target's units; its std is larger
-    learn_scale, learn_df: make it a parameter of the model, started at the value given
+    learn_scale, learn_df: make it a parameter of the model, started at the value given; a scale of 1, the default, by
+                           `bf.fit` at what the data say
     """
 
     name = "student_t"
@@ -41,6 +49,7 @@ class StudentT(Likelihood):
         for name, value, learn in (("scale", scale, learn_scale), ("df", df, learn_df)):
             log, key = log_of_option(name, value), f"log_{name}"
             self.register_parameter(key, nn.Parameter(log)) if learn else self.register_buffer(key, log)
+        self.from_data = bool(learn_scale and scale == 1)
 
     @property
     def scale(self) -> Tensor:
@@ -82,6 +91,14 @@ class StudentT(Likelihood):
             raise ValueError(f"objective='gaussian' needs df above 2, for a variance: df={self.df:g}")
         mean, var = self.summarize(output.mean)
         return normal_log_prob(mean, output.var + var, target)
+
+    def start(self, output: Tensor, target: Tensor) -> Tensor | None:
+        lack, std = lack_of(output, target)
+        df = float(self.df)
+        width = std * math.sqrt((df - 2) / df) if df > 2.5 else std / 2
+        if std > TINY:
+            self.log_scale.copy_(log_of_option("scale", width))
+        return lack
 
     def cdf(self, output: Tensor, value: Tensor) -> Tensor:
         """½ ± ∫₀^w g, w = asinh |z|, between the points of a table by cubics with the slopes g; beyond its end, where

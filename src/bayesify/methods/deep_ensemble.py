@@ -57,6 +57,10 @@ class DeepEnsemble(Method):
         return DeepEnsemble(self.method.fixed_to(names), self.num_members)
 
     @property
+    def needs_random(self) -> bool:  # type: ignore[override]
+        return self.method.needs_random
+
+    @property
     def needs_num_data(self) -> bool:
         return self.method.needs_num_data
 
@@ -89,6 +93,9 @@ class DeepEnsemble(Method):
 
     def data_term(self) -> DataTerm | None:
         return self.method.data_term()
+
+    def select(self, net: nn.Module, example: Any) -> Selection:
+        return self.method.select(net, example)
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Members:
         fixed = self.method.fixed_to(list(selection.slots))

@@ -26,7 +26,7 @@ class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `undecayed`,
-    `member`, `fold`, `install`, `begin`, `collect`, `check_finite`, `diverged`, `caution`, `extra_tensors`,
+    `member`, `fold`, `install`, `begin`, `collect`, `shift`, `check_finite`, `diverged`, `caution`, `extra_tensors`,
     `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`, `describe`, `notes`.
     """
 
@@ -106,6 +106,11 @@ class Posterior(nn.Module, ABC):
     def collect(self) -> None:
         """Keep the present weights as a draw."""
         raise TypeError("collect() keeps a draw of a chain; this model has none: use bf.ThermostatMCMC()")
+
+    def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:
+        """Move all draws of a parameter of a member's network; False where they do not move along with it."""
+        dict(net.named_parameters())[name].add_(by)
+        return True
 
     def check_finite(self) -> None:
         """Raise NonFiniteError where what an optimiser's step left behind is not finite. Reads values."""

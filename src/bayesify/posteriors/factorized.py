@@ -168,6 +168,18 @@ class Factorized(Posterior):
         yield from self.parameters()
         yield from (slots[0].get() for slots in self.slots.values())
 
+    def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:
+        """Families without a location stay where they are."""
+        if name not in self.slots:
+            return super().shift(net, name, by)
+        parameter = self.slots[name][0].get()
+        before, mean = parameter.clone(), self.distributions([name])[name].mean.clone()
+        parameter.add_(by)
+        moves = torch.allclose(self.distributions([name])[name].mean - mean, by, rtol=1e-3)
+        if not moves:
+            parameter.copy_(before)
+        return moves
+
     def idle_entries(self) -> list[Idle]:
         """The log std of pruned weights."""
         leaves = (self.random_tensor(name)._parameters.get("log_scale") for name in self.slots)

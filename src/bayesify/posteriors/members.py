@@ -101,6 +101,9 @@ class Members(Posterior):
         for i in range(len(self.posteriors)):
             self._of(i).collect()
 
+    def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:
+        return self._of(member).shift(net, name, by)
+
     def check_finite(self) -> None:
         for i in range(len(self.posteriors)):
             self._of(i).check_finite()

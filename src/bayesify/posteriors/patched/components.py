@@ -169,6 +169,12 @@ class Components(Posterior):
     def fold(self, net: nn.Module) -> dict[str, Tensor]:
         return self.mean(net)
 
+    def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:
+        """All components of a patched tensor move."""
+        if name in self.patches and not self.assignment.zero:
+            self.others[name].get().add_(by)
+        return super().shift(net, name, by)
+
     def describe(self, name: str) -> str:
         how = "kept or zero" if self.assignment.zero else f"{len(self.probs)} components"
         return f"{how}, by {self.assignment.name}{' and example' if name in self.by_example else ''}"
