@@ -197,33 +197,6 @@ def test_a_run_on_cuda_resumes_bit_for_bit(
     assert torch.equal(run(24, tmp_path / "parts", half, "cuda"), whole)
 
 
-@needs_cuda
-@pytest.mark.parametrize("bias", [True, False])
-def test_the_fused_kernel_moves_along_the_axes(bias: bool) -> None:
-    """Twenty steps on the GPU and on the CPU, by the same noise: 1e-4 of the largest, for steps that are each some
-    ten roundings of float32."""
-    generator = torch.Generator().manual_seed(0)
-    shapes, chains = [(4, 3), (4,)][: 1 + bias], []
-    starts = [torch.randn(shape, generator=generator) for shape in shapes]
-    for device in ("cuda", "cpu"):
-        mine = [nn.Parameter(start.to(device)) for start in starts]
-        sampler = SAMPLERS["atmc"](mine, lr=0.05, num_data=3, fused=device == "cuda")
-        inputs = seen(3 + bias).to(mine[0])
-        sampler.axes.add(sampler, {mine[0]: (mine[1] if bias else None, inputs, 50)})
-        sampler.axes.turn(sampler)
-        chains.append((mine, sampler))
-    for _ in range(20):
-        noise = [torch.randn(shape, generator=generator) for shape in shapes]
-        for mine, sampler in chains:
-            sampler.zero_grad()
-            sum(p.square().sum() + p.cos().sum() for p in mine).backward()  # type: ignore[union-attr]
-            sampler.step(noise=[eta.to(mine[0].device) for eta in noise])
-    for found, expected in zip(chains[0][0], chains[1][0], strict=True):
-        largest = expected.abs().max().item()
-        torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-4 * largest)
-        assert (expected.cpu() - starts[0 if found.dim() == 2 else 1]).abs().max() > 0.05 * largest
-
-
 def test_half_precision_follows_a_master() -> None:
     """Moves far below the rounding of the weights add up: Δ A Aᵀ G of 500 steps of 1e-4. The gradient along the axes
     is rounded to bfloat16, by 2⁻⁹ at most, and so is the weight in the end."""
