@@ -26,8 +26,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
-from bayesify.engine.sampling_check import AWAY, judge, spread_out
+from bayesify.engine.sampling_check import AWAY, spread_out
 from bayesify.samplers import SAMPLERS
+from bayesify.samplers.agreement import judge
 from bayesify.samplers.check import Watch, has_thermostat, seen
 from bayesify.samplers.findings import FEWEST, drift, findings
 from bayesify.samplers.pull import on_its_way

@@ -16,6 +16,8 @@ def ddp_equals_one(folder: str) -> None:
     """Same draws, no dropout: two processes of batch 10 train like one of batch 20."""
     made = deterministic_model()
     bf.fit(made, Loader(data().train, 10, shuffle=True), devices=2, strategy="ddp", folder=folder, **SETTINGS)
+    chain, loader = sampled()
+    bf.fit(chain, loader(10), devices=2, strategy="ddp", folder=folder + "/chain", **CHAIN)
     targets_keep_their_bits()
 
 
@@ -43,6 +45,17 @@ SETTINGS: dict[str, Any] = {
     "seed": 4,
     "optimizer": lambda params: torch.optim.SGD(params, lr=0.05),
 }
+
+
+CHAIN: dict[str, Any] = SETTINGS | {"epochs": 12, "optimizer": None, "on_bad_sampling": "ignore"}
+
+
+def sampled() -> tuple[bf.BayesianModule, Any]:
+    """A chain on features with a mean, and its loader by the size of batches."""
+    torch.manual_seed(0)
+    model = bf.bayesify(torch.nn.Linear(6, 2), bf.ThermostatMCMC(), num_data=200)
+    split = Split(data().train.inputs + 5, data().train.targets)
+    return model, lambda batch: Loader(split, batch, shuffle=True)
 
 
 def deterministic_model() -> bf.BayesianModule:

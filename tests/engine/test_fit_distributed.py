@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from distributed_job import GPU_RUNS, SETTINGS, deterministic_model
+from distributed_job import CHAIN, GPU_RUNS, SETTINGS, deterministic_model, sampled
 from test_checkpoint import assert_same_run, tensors
 from training_job import data
 
 import bayesify as bf
 from bayesify.data import Loader
+from bayesify.samplers.axes import Axes
 
 JOB = Path(__file__).with_name("distributed_job.py")
 
@@ -24,8 +25,10 @@ def torchrun(what: str, folder: Path, processes: int = 2, job: Path = JOB) -> No
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-6000:]
 
 
-def test_two_processes_train_like_one_on_the_joined_batch(tmp_path: Path) -> None:
-    """And, in the same processes, mixed precision leaves the targets alone."""
+def test_two_processes_train_like_one_on_the_joined_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chain too, along the axes of all inputs; and mixed precision leaves the targets alone there."""
     torchrun("ddp_equals_one", tmp_path / "two")
     one = deterministic_model()
     history = bf.fit(one, Loader(data().train, 20, shuffle=True), **SETTINGS)
@@ -33,6 +36,15 @@ def test_two_processes_train_like_one_on_the_joined_batch(tmp_path: Path) -> Non
     for name, value in one.state_dict().items():
         assert torch.allclose(two[name], value, atol=1e-5), name
     assert history[-1]["loss"] > 0
+    turned: list[int] = []
+    turn = Axes.turn
+    monkeypatch.setattr(Axes, "turn", lambda axes, by: (turn(axes, by), turned.append(len(axes.layers(by)))))
+    chain, loader = sampled()
+    bf.fit(chain, loader(20), **CHAIN)
+    assert turned == [2]  # weight and bias
+    two = tensors(tmp_path / "two" / "chain" / "model.safetensors")
+    for name, value in chain.net.state_dict().items():
+        torch.testing.assert_close(two[f"net.{name}"], value, rtol=0, atol=1e-3)
 
 
 def test_a_run_of_two_processes_resumes_bit_for_bit(tmp_path: Path) -> None:

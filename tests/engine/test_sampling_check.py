@@ -11,17 +11,10 @@ from small_chains import NUM, STD, data, fit, make, steady, stored
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.engine.sampling_check import (
-    APART,
-    AWAY,
-    check_draws,
-    compare,
-    judge,
-    predicted,
-    spread_out,
-)
+from bayesify.engine.sampling_check import AWAY, check_draws, predicted, spread_out
 from bayesify.evaluation.convergence import function_values
 from bayesify.posteriors.chain.draw_store import DrawKey
+from bayesify.samplers.agreement import APART, compare, judge
 from bayesify.samplers.convergence import rhat, worth
 from bayesify.samplers.findings import DRIFTED, drift
 
@@ -179,6 +172,39 @@ def test_own_loops_are_checked(by_hand: bool) -> None:
     assert "stuck" in model.posterior.findings
 
 
+@pytest.mark.parametrize(("slow", "classes"), [(True, False), (False, False), (True, True)])
+def test_draws_of_own_loops_are_compared_where_one_predicts(slow: bool, classes: bool) -> None:
+    """Weights that go round once in all draws, or almost half round from one to the next; on a circle, so that their
+    prior says nothing. The level of logits, which no probability shows, may go round as it likes."""
+    turn = torch.arange(40) * (2 * math.pi / 40 if slow else 2.4)
+    weights = torch.stack([turn.cos(), turn.sin()], 1)
+    model = make(start=1.0)
+    sampler = model.optimizer(num_steps=600)
+    model.posterior.begin(sampler, 600)
+    for step, row in enumerate(weights):
+        model.posterior.store.add(DrawKey(0, step), {"weight": row[None]})
+    model.posterior.unjudged = True
+    if classes:
+        model.likelihood = bf.likelihood("categorical")
+        model.pick = lambda output: output.expand(-1, 3)  # type: ignore[method-assign]
+    assert "few" not in model.posterior.findings and "independent" not in str(model.summary())
+    if slow and not classes:
+        with pytest.warns(bf.SamplingWarning, match="the 40 draws are worth some . independent ones"):
+            model.predict(data()[0])
+        assert set(model.posterior.findings) == {"few"} and "independent ones" in str(model.summary())
+    else:
+        model.predict(data()[0])
+        assert model.posterior.findings == {} and not model.posterior.unjudged
+
+
+def test_what_a_window_found_stays_where_draws_agree() -> None:
+    """Weights that hardly move are not in what the draws predict."""
+    model = stored(torch.randn(1, 40, generator=torch.Generator().manual_seed(0)))
+    model.posterior.findings["slow"] = "weights hardly move"
+    check_draws(model, model.method.optimizer(model, num_steps=600), data()[0], past=600)
+    assert model.posterior.findings == {"slow": "weights hardly move"}
+
+
 def test_a_run_that_is_too_short_to_be_judged_says_so_until_it_is_longer(tmp_path: Path) -> None:
     """By its steps, by its draws, and in chains side by side; a longer run of the same folder forgets it."""
     text = r"may not be those of the posterior: .* too short .* \({} steps after the burn-in, {} draws\)"
@@ -293,7 +319,7 @@ def test_a_level_that_goes_round_does_not_hide_differences_that_stand_still() ->
     assert compare(level + slope * inputs) == {}
     assert (
         "predictions in their differences between inputs change slowly"
-        in judge(level + slope * inputs)["slow"]
+        in judge(level + slope * inputs)["few"]
     )
     assert judge(level + 0.1 * slope * inputs) == {}  # as good as nothing of the predictions
     assert judge(level + torch.randn(1, 20, 1, generator=generator) * inputs) == {}

@@ -47,7 +47,9 @@ def test_windows_end_at_the_first_draw_and_at_the_end() -> None:
     watch = Watch(EvenTimes(2000, 2000, 10).due, 4000)
     assert [(w[0], w[-1]) for w in watch.windows] == [(2200 - 440 + 1, 2200), (4000 - 440 + 1, 4000)]
     assert watch.first == 2200
-    assert [(w[0], w[-1]) for w in Watch(SampleTimes(300, 100).due).windows] == [(201, 400)]
+    unknown = Watch(SampleTimes(300, 100).due)
+    assert [(w[0], w[-1]) for w in unknown.windows] == [(201, 400), (401, 600)]
+    assert unknown.pull is not None and (unknown.pull.first, unknown.pull.last) == (400, 600)
     assert [len(w) for w in Watch(EvenTimes(10, 10, 1).due, 20).windows] == [10, 0]  # one draw, at the end
     assert Watch(None).windows == []
 

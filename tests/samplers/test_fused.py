@@ -75,6 +75,32 @@ def test_equal_to_the_reference_given_the_noise(cls: Any, settings: dict[str, An
         _restart(kernel, theta, reference, other)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_along_the_axes_of_inputs_too(bias: bool, device: str) -> None:
+    """Twenty steps by the same noise, a weight of 3 inputs: 1e-4 of the largest, where a step has a dozen roundings of
+    float32."""
+    generator, chains = torch.Generator().manual_seed(0), []
+    shapes = [(4, 3), (4,)][: 1 + bias]
+    starts = [torch.randn(shape, generator=generator) for shape in shapes]
+    x = 5 + torch.randn(50, 3 + bias, generator=generator)
+    for where in (device, "cpu"):
+        mine = [nn.Parameter(start.to(where, copy=True)) for start in starts]
+        sampler = ATMC(mine, lr=0.05, num_data=3, fused=not chains)
+        sampler.axes.add(sampler, {mine[0]: (mine[1] if bias else None, (x.T @ x / 50).to(where), 50)})
+        sampler.axes.turn(sampler)
+        chains.append((mine, sampler))
+    for _ in range(20):
+        noise = [torch.randn(shape, generator=generator) for shape in shapes]
+        for mine, sampler in chains:
+            for p in mine:
+                p.grad = 2 * p.detach() - p.detach().sin()
+            sampler.step(noise=[eta.to(mine[0].device) for eta in noise])
+    for found, expected, start in zip(chains[0][0], chains[1][0], starts, strict=True):
+        largest = expected.abs().max().item()
+        torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=1e-4 * largest)
+        assert (expected - start).abs().max() > 0.1 * largest
+
+
 def states(sampler: Any, parameters: list[nn.Parameter], key: str) -> Tensor:
     """All coordinates of a state, or of the parameters."""
     tensors = [p.detach() if key == "θ" else sampler.state[p][key] for p in parameters]

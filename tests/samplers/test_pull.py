@@ -48,19 +48,20 @@ class Own(nn.Module):
         return x @ self.weight
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_features_far_from_0_are_not_silent(own: bool) -> None:
+@pytest.mark.parametrize("loop", ["fit", "own", "own, of unknown length"])
+def test_features_far_from_0_are_not_silent(loop: str) -> None:
     """In `bf.fit`, and in a loop of one's own before a prediction; layers of torch's are right (`axes`)."""
     x = 30 + torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
     y = x @ torch.tensor([[0.5], [-1.0], [1.5], [-2.0]])
     torch.manual_seed(0)
     likelihood = bf.likelihood("normal", std=0.1)
-    model = bf.bayesify(Own(), bf.ThermostatMCMC(), likelihood, num_data=200)
+    method = bf.ThermostatMCMC(burn_in=600, every=30)
+    model = bf.bayesify(Own(), method, likelihood, num_data=200)
     loader = DataLoader(TensorDataset(x, y), batch_size=50, shuffle=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bf.SamplingWarning)
-        if own:
-            sampler = model.optimizer(num_steps=1200)
+        if loop != "fit":
+            sampler = model.optimizer(**({"num_steps": 1200} if loop == "own" else {}))
             for _ in range(300):
                 for inputs, target in loader:
                     sampler.zero_grad()

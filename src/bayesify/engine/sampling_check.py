@@ -13,22 +13,15 @@ from bayesify.evaluation.convergence import function_values
 from bayesify.model import BayesianModule
 from bayesify.posteriors import Chain, Members
 from bayesify.posteriors.chain.stored_draws import StoredDraws
+from bayesify.samplers.agreement import judge
 from bayesify.samplers.check import is_stationary
-from bayesify.samplers.convergence import ess, rhat, worth
-from bayesify.samplers.findings import FEWEST, SamplingWarning, chance, drift
+from bayesify.samplers.findings import FEWEST, SamplingWarning, drift
 
 #: what `on_bad_sampling` takes, and what Python's filter of warnings calls it
 ACTIONS = {"warn": "default", "raise": "error", "ignore": "ignore"}
 SHORTEST = 200  # steps after the burn-in; below, not even temperatures can be told
-AT_THE_END = ("short", "clipped", "frozen", "apart", "slow", "drift")  # kinds that are found here
+AT_THE_END = ("short", "clipped", "frozen", "apart", "few", "drift")  # kinds that are found here
 CLIPPED = 0.3  # of all steps: more than the descent has
-APART = 1.2  # R-hat of several chains; 4 chains worth 20 independent draws each are above it once in 1,000
-SETTLED = (
-    10.0  # independent draws of a chain · (R-hat² − 1), which is 2 where chains go round one mode slowly
-)
-SLOW = 4.0  # independent draws that one chain is worth; 20 that are independent seem to be less once in 4,000
-SHARE = 0.1  # of the variance of predictions, which differences between inputs must have to count
-BETWEEN = " in their differences between inputs"
 AWAY = " away from the training inputs"
 FEWEST_INPUTS, MOST_INPUTS = 4, 64  # that are shuffled
 
@@ -103,12 +96,8 @@ def _length(chain: Chain, past: float) -> dict[str, str]:
 
 
 def predicted(model: BayesianModule, x: Any) -> Tensor:
-    """What every stored draw predicts: (chains, draws, outputs). Of classes the probabilities: a shift of all logits
-    says nothing, and takes long to go round."""
-    likelihood = model.likelihood
-    if likelihood.task == "classification" or likelihood.takes_heads:
-        return function_values(model, x, lambda output: likelihood.summarize(output)[0])
-    return function_values(model, x)
+    """What every stored draw predicts: (chains, draws, outputs)."""
+    return function_values(model, x, model.likelihood.compared)
 
 
 def spread_out(x: Any) -> Tensor | None:
@@ -120,55 +109,6 @@ def spread_out(x: Any) -> Tensor | None:
     order = torch.rand(x.shape, generator=torch.Generator().manual_seed(0)).argsort(0)
     mean = x.mean(0)
     return mean + 2 * (x.gather(0, order.to(x.device)) - mean)
-
-
-def compare(values: Tensor, where: str = "") -> dict[str, str]:
-    """Are the chains one, is one chain long enough? values: (chains, draws, outputs), `where` they are from."""
-    count, draws = values.shape[:2]
-    if draws < FEWEST:
-        return {}
-    if not values.isfinite().all() or not (values != values[:1, :1]).any():
-        how = "the same in all draws" if values.isfinite().all() else "not finite"
-        return {
-            "frozen": f"predictions{where} are {how}, as those of no posterior are: the chain ran away from it, or "
-            f"stands still. Start from weights that are trained already, or use larger batches or a smaller step (lr)"
-        }
-    advice = f"predictions{where} would be others after a longer run. Lengthen burn-in and run"
-    if count == 1:
-        size = worth(values[0])
-        if not size < SLOW:
-            return {}
-        return {
-            "slow": f"predictions{where} change slowly from draw to draw: the {draws} draws are worth some "
-            f"{max(size, 1):.0f} independent ones, too few for the posterior, and {advice}, or run several chains "
-            f"(bf.sample_chains)"
-        }
-    spread = float(rhat(values, pooled=True))
-    beyond_chance = draws // 2 * (spread**2 - 1) + 1 > chance(2 * count - 1, 4)
-    if not spread > APART or not beyond_chance:
-        return {}
-    disagree = (
-        f"the {count} chains do not agree in their predictions{where} (R-hat {spread:.2f}, should be near 1)"
-    )
-    each = torch.tensor([worth(chain) for chain in values]).median().item()
-    if each * (spread**2 - 1) > SETTLED:
-        return {
-            "apart": f"{disagree}, though each is worth some {each:.0f} independent draws by itself: they sit in "
-            f"different modes, from one to another of which no longer run may come. All of them together are the best "
-            f"guess; more chains make a better one"
-        }
-    size = max(1.0, float(ess(values).nanmedian()))
-    return {
-        "apart": f"{disagree}: the {count * draws} draws are worth some {size:.0f} independent ones, and {advice}"
-    }
-
-
-def judge(values: Tensor, where: str = "") -> dict[str, str]:
-    """`compare`, and the same of their differences from the mean over all inputs. That goes round by itself where
-    features have a mean, and would hide that nothing else does."""
-    apart = values - values.mean(-1, keepdim=True)
-    share = apart.var(1).sum() / values.var(1).sum()
-    return compare(values, where) or (compare(apart, f"{where}{BETWEEN}") if share > SHARE else {})
 
 
 def _beyond(model: BayesianModule, x: Any) -> dict[str, str]:

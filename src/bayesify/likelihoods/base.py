@@ -84,6 +84,11 @@ class Likelihood(nn.Module, ABC):
     def options(self) -> dict[str, Any]:
         """Plain data that makes this likelihood again: `bf.likelihood(name, **options)`."""
 
+    def compared(self, output: Any) -> Tensor:
+        """What draws are compared by: of classes the probabilities, because a shift of all logits says nothing, and
+        takes long to go round."""
+        return self.summarize(output)[0] if self.task == "classification" or self.takes_heads else output
+
     # -- training ---------------------------------------------------------------------------------------
     def nll(
         self, output: Any, target: Tensor, sample_weight: Tensor | None = None, values: bool = True

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.batches import beside, device_of
+from bayesify.batches import beside, device_of, first_examples
 from bayesify.checks import Positive, as_tensor, check_setting, check_whole, checked
 from bayesify.execution import compiling
 from bayesify.likelihoods import Likelihood
@@ -22,15 +22,17 @@ from bayesify.moments.sweep import finished
 from bayesify.names import check_choice
 from bayesify.objectives import Loss, negative_elbo
 from bayesify.posteriors import Posterior, pick_member, without_guards
+from bayesify.posteriors.base import Says
 from bayesify.predict.at_means import AtMeans
 from bayesify.predict.calibration import calibrated, quantity
 from bayesify.predict.prediction import MODES, evaluating, is_loader, predict
 from bayesify.predict.predictive import Predictive
 from bayesify.samplers import SamplingWarning
-from bayesify.weights import Selection, as_call
+from bayesify.weights import Call, Selection, as_call
 from bayesify.weights.calls import is_sharded, is_sharded_unit
 from bayesify.weights.copies import copy_of
 
+LOOKED_AT = 64  # examples at which draws of a chain are compared
 MODELS: "weakref.WeakSet[BayesianModule]" = weakref.WeakSet()  # those alive: a network can be in one only
 
 
@@ -144,7 +146,7 @@ class BayesianModule(nn.Module):
             if mode == "deterministic":
                 found = AtMeans(self).predict(x, num_draws, **options)
             else:
-                self._caution()
+                self._caution(None if here is None else x)
                 found = predict(self, x, 1 if mode == "stochastic" else num_draws, **options)
         found = found if self.calibration is None else calibrated(found, self.calibration)
         return found if here is None else found.to(here)
@@ -251,12 +253,18 @@ class BayesianModule(nn.Module):
         finally:
             self.cautioned = before
 
-    def _caution(self) -> None:
-        """Say once what a prediction of this model is not."""
-        text = None if self.cautioned else self.posterior.caution()
+    def _caution(self, x: Any) -> None:
+        """Say once what a prediction of this model is not; x: the input, None where it comes in parts."""
+        says = None if x is None else self._saying(as_call(first_examples(x, LOOKED_AT)[0]))
+        text = None if self.cautioned else self.posterior.caution(says)
         if text is not None:
             self.cautioned = True
             warnings.warn(text, stacklevel=3)
+
+    def _saying(self, call: Call) -> Says:
+        """What weights predict there."""
+        run, compared = self.posterior.run_draw, self.likelihood.compared
+        return lambda weights: compared(self.pick(run(self.net, call, weights)))
 
     @contextmanager
     def _copying(self, what: str) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """The face of every posterior over the weights of a network."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +10,8 @@ from torch import Generator, Tensor, nn
 
 from bayesify.weights import Call
 
+#: what a network of these weights predicts
+Says = Callable[[dict[str, Tensor]], Tensor]
 #: draws of every random weight by name, (n, *shape), in parts, with the number n of each
 Chunks = Iterator[tuple[int, dict[str, Tensor]]]
 
@@ -120,9 +122,12 @@ class Posterior(nn.Module, ABC):
         run is and what helps. None where the posterior has nothing to add."""
         return None
 
-    def caution(self) -> str | Warning | None:
+    def caution(self, says: Says | None = None) -> str | Warning | None:
         """Why a prediction would not be one of the posterior, and what to do; None where it is one. What a check of
-        the sampler found is a `SamplingWarning`."""
+        the sampler found is a `SamplingWarning`.
+
+        says: what these weights predict where a prediction is asked for
+        """
         return None
 
     def extra_tensors(self, run: Path | None = None) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.checks import NonFiniteError
-from bayesify.posteriors.base import Chunks, Idle, Posterior, check_index
+from bayesify.posteriors.base import Chunks, Idle, Posterior, Says, check_index
 from bayesify.posteriors.chain.draw_store import ALONE
 from bayesify.weights import Call, find_slots
 from bayesify.weights.copies import copy_of
@@ -117,7 +117,7 @@ class Members(Posterior):
                 return self._of(i).diverged(f"{trouble}, in member {i},", ago)
         return self._of(0).diverged(trouble, ago)
 
-    def caution(self) -> str | Warning | None:
+    def caution(self, says: Says | None = None) -> str | Warning | None:
         """Of the first member that has one."""
         found = (self._of(i).caution() for i in range(len(self.posteriors)))
         return next((text for text in found if text is not None), None)

@@ -17,6 +17,7 @@ from bayesify.samplers.kinetic import kinetic
 from bayesify.samplers.pull import Pull, on_its_way
 
 WINDOW = 200  # steps that a temperature is a mean of, at least
+UNKNOWN = 0.5  # of the steps to the first draw, after which a chain is checked where nobody knows its end
 LONGEST = 10**7  # steps among which a first draw is looked for
 FEWEST = 20  # steps below which nothing is said
 OWN = OwnCurvature("check_")
@@ -30,7 +31,8 @@ ACCUMULATORS = (
 
 class Watch:
     """Looks at the sampler of a run in windows before the first kept draw and before the end: a fifth of the steps to
-    the first draw each, but 200 where half of them are that many.
+    the first draw each, but 200 where half of them are that many. Where nobody knows the end, the second is half as
+    many steps after the first draw as it had before.
 
     Everything it adds up lies in the sampler's own state, so that a run that was stopped in a window goes on alike.
 
@@ -45,15 +47,16 @@ class Watch:
         self.num_chains = num_chains
         self.windows: list[range] = []  # of steps, counted from 1
         self.first = inf if due is None else next(filter(due, range(1, (num_steps or LONGEST) + 1)), inf)
+        self.pull: Pull | None = None
         self.kept: float = inf  # steps that draws are kept of, where there are more than one
         if num_steps is not None and num_steps > self.first:
             self.kept = num_steps - self.first
         first = self.first
         if isinstance(first, int):
+            end = num_steps or int(first * (1 + UNKNOWN))
             self.add(first, max(first // 5, min(WINDOW, first // 2)))
-            if num_steps is not None:
-                self.add(num_steps, min(len(self.windows[0]), num_steps - first))
-        self.pull = Pull(first, num_steps, num_chains) if isinstance(first, int) and num_steps else None
+            self.add(end, min(len(self.windows[0]), end - first))
+            self.pull = Pull(first, end, num_chains)
 
     def add(self, end: int, length: int) -> None:
         """Check after step `end`, and look at the `length` steps before."""

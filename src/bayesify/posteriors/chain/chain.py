@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from bayesify import torch_internals as internals
 from bayesify.checks import NonFiniteError
 from bayesify.execution import can_read_values, capturing
-from bayesify.posteriors.base import Chunks, Posterior
+from bayesify.posteriors.base import Chunks, Posterior, Says
 from bayesify.posteriors.chain.diverged import diverged, first_not_finite
 from bayesify.posteriors.chain.draw_store import ALONE, REMEDY, DrawKey, DrawStore
 from bayesify.posteriors.chain.energy import Energy
@@ -22,6 +22,7 @@ from bayesify.posteriors.chain.running_moments import RunningMoments
 from bayesify.posteriors.chain.stored_draws import StoredDraws
 from bayesify.priors import Prior
 from bayesify.samplers import Sampler, SamplingWarning
+from bayesify.samplers.agreement import judge
 from bayesify.samplers.check import WINDOW, Watch, is_stationary
 from bayesify.samplers.findings import FEWEST, drift
 from bayesify.weights import Call, Selection, Slot, call_with, find_slots
@@ -149,24 +150,32 @@ class Chain(Posterior):
         """Before the first step nothing can have diverged."""
         return self._diverged(trouble, self.steps - ago) if self.steps else None
 
-    def caution(self) -> str | Warning | None:
+    def caution(self, says: Says | None = None) -> str | Warning | None:
         if len(self.store):
-            self._judge()
+            self._judge(says)
             return SamplingWarning(_unlike(self.findings)) if self.findings else None
         return (
             f"the chain has no draws yet, after {self.steps} steps: predictions are those of its present weights, a "
             f"point and not the posterior. For an average over draws {REMEDY}"
         )
 
-    def _judge(self) -> None:
-        """Draws of a loop of one's own, whose end nobody tells: has their log prior settled?"""
+    def _judge(self, says: Says | None) -> None:
+        """Draws of a loop of one's own, whose end nobody tells: has their log prior settled, and is what they predict
+        worth some independent draws? The latter once it is asked for."""
         samplers = self._samplers()
         if not self.unjudged or not isinstance(self.store, StoredDraws) or len(self.store) < FEWEST:
             return
-        self.unjudged = False
+        self.unjudged = says is None
         if samplers and all(map(is_stationary, samplers)):
-            self.findings.pop("drift", None)
+            for kind in ("drift", "few"):
+                self.findings.pop(kind, None)
             self.findings |= drift(torch.tensor(self.log_priors()[:1], dtype=torch.float64), "log prior")
+            if says is not None:
+                values = torch.stack([says(w).flatten().cpu() for key, w in self.each() if key.chain == 0])[
+                    None
+                ]
+                if values.isfinite().all() and (values != values[:, :1]).any():
+                    self.findings |= judge(values)
 
     def log_priors(self) -> list[list[float]]:
         """Of every stored draw, chain by chain. Networks begin small, and grow for long after their predictions seem
