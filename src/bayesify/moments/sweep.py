@@ -115,6 +115,8 @@ def _derivatives(end: Tensor, places: Any, seeds: Tensor, again: bool) -> Any:
 
 def _of_entries(delta: Tensor, var: Tensor) -> Tensor:
     """Σ_i δ_si δ_ti r_i; delta (seeds, batch, …), var (batch, …)."""
+    if delta.dim() == 5 and delta.is_cuda and compiling():  # channels last, as convolutions have them there
+        delta, var = delta.movedim(2, -1), var.movedim(1, -1)
     delta = delta.reshape(*delta.shape[:2], -1).transpose(0, 1)  # (batch, seeds, n)
     return weighted_pairs(delta, var.reshape(var.shape[0], 1, -1))
 
