@@ -88,7 +88,9 @@ class Run:
                 function, peak = capture(function)
             seconds = measure(function, self.a.device, self.a.seconds).seconds
             base = base or seconds
-            rows.append([name, f"{1e3 * seconds:.2f}", f"{seconds / base:.2f}", f"{peak:.0f}", f"{compiling:.0f}"])
+            rows.append(
+                [name, f"{1e3 * seconds:.2f}", f"{seconds / base:.2f}", f"{peak:.0f}", f"{compiling:.0f}"]
+            )
             print("...", what, *rows[-1], file=sys.stderr, flush=True)
             if self.a.kernels and name != "plain":
                 print_kernels(function, self.a.kernels)

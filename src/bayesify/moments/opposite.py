@@ -27,7 +27,10 @@ def linear_map(func: Any, x: Tensor, weight: Tensor, bias: Any = None, *rest: An
     spans = [d * (k - 1) + 1 - 2 * p for d, k, p in zip(dilation, kernel, padding, strict=True)]
     sizes = [(n - span) // s + 1 for n, span, s in zip(x.shape[2:], spans, stride, strict=True)]
     # compared, so that of a size which is free in compiled code a number comes out
-    rests = [next(r for r in range(s) if (n - span) % s == r) for n, span, s in zip(x.shape[2:], spans, stride, strict=True)]
+    rests = [
+        next(r for r in range(s) if (n - span) % s == r)
+        for n, span, s in zip(x.shape[2:], spans, stride, strict=True)
+    ]
     like = x.new_empty(()).expand(x.shape[0], weight.shape[0], *sizes)
     y = torch.ops.aten.convolution_backward(
         x, like, weight, None, stride, padding, dilation, True, rests, groups, (True, False, False)

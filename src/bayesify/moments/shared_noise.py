@@ -225,7 +225,9 @@ class Lookup(Use):
 
 def _gram(delta: Tensor, x: Tensor, var: Tensor) -> Tensor:
     seeds, outputs = len(delta), delta.shape[-1]
-    columns = delta.permute(1, 2, 3, 0, 4).flatten(3)  # (batch, groups, positions, seeds · k), as they lie in memory
+    columns = delta.permute(1, 2, 3, 0, 4).flatten(
+        3
+    )  # (batch, groups, positions, seeds · k), as they lie in memory
     rows = (columns.mT @ x).unflatten(2, (seeds, outputs)).transpose(1, 2)  # (batch, seeds, groups, k, l)
     return weighted_pairs(rows.flatten(2), var.reshape(1, 1, -1))
 
