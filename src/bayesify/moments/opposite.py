@@ -1,8 +1,9 @@
-"""Linear maps for the tape's graph, whose derivatives a compiler sees as what they are: convolutions."""
+"""What Inductor needs to be told about the tape's graph: derivatives of convolutions, and what is computed once."""
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.execution import compiling
@@ -36,6 +37,13 @@ def linear_map(func: Any, x: Tensor, weight: Tensor, bias: Any = None, *rest: An
         x, like, weight, None, stride, padding, dilation, True, rests, groups, (True, False, False)
     )[0]
     return y if bias is None else y + bias.view(-1, *[1] * dims)
+
+
+def settled(value: Tensor) -> Tensor:
+    """`value` (batch, channels, height, width), computed once. Inductor computes what is elementwise where it is read,
+    and seeds read it once each, with all that it is made of; windows of a pool it has in memory first, of one entry
+    too."""
+    return F.avg_pool2d(value, 1) if compiling() and value.is_cuda and value.dim() == 4 else value
 
 
 def geometry(transposed: bool, rest: Any, named: Any) -> tuple[Any, ...]:

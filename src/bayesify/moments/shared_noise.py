@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bayesify.execution import exporting
 from bayesify.moments.layouts import Layout, Unknown
+from bayesify.moments.opposite import settled
 from bayesify.moments.rules.pool import per_dimension
 
 AT_ONCE = 2**26  # numbers of A, for which examples are taken in groups
@@ -46,6 +47,12 @@ def precise(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
+def for_seeds(value: Tensor, delta: Tensor) -> Tensor:
+    """`value` as it meets δ: in its precision, and computed once where seeds are many."""
+    value = value.to(delta.dtype)
+    return settled(value) if len(delta) > 1 else value
+
+
 class Use(ABC):
     """One use of a weight: its mean, its variance, the mean of what came out, and what tells it from others."""
 
@@ -73,7 +80,7 @@ class Elementwise(Use):
         """A (seeds, batch, n)."""
         factor = self.factor
         if isinstance(factor, Tensor):
-            delta = delta * layout.of_values(factor.to(delta.dtype).expand(self.mean.shape))
+            delta = delta * layout.of_values(for_seeds(factor, delta).expand(self.mean.shape))
         else:
             delta = delta * factor
         # the weight's shape beside that of z, the examples' dimension first
@@ -148,7 +155,7 @@ class Convolution(Linear):
         self.transposed = transposed
 
     def positions(self, delta: Tensor, layout: Layout) -> Positions:
-        kernel, groups, images = self.weight.shape[2:], self.geometry[3], self.x.to(delta.dtype)
+        kernel, groups, images = self.weight.shape[2:], self.geometry[3], for_seeds(self.x, delta)
         seeds, each = delta.shape[0], self.x.shape[0] // layout.batch  # images that an example consists of
         delta = delta.reshape(
             -1, *delta.shape[delta.dim() - self.x.dim() + 1 :]
@@ -243,8 +250,13 @@ def _gram_by_likeness(delta: Tensor, x: Tensor, var: Tensor) -> Tensor:
     own = weighted.square().sum(-1)
     tiny = torch.finfo(own.dtype).tiny ** 0.5
     scale = ((x.square() @ var.mT + tiny) / (own[..., None] + tiny)).sqrt()  # (batch, groups, p, k)
-    delta = (delta * scale).transpose(0, 1)  # (batch, seeds, groups, p, k)
-    return pairs(delta.flatten(2), (alike[:, None] @ delta).flatten(2))
+    delta = delta.permute(1, 2, 3, 0, 4) * scale[..., None, :]  # (batch, groups, p, seeds, k)
+    met = (alike @ delta.flatten(3)).view_as(delta)
+    return (
+        pairs(delta.flatten(0, 2), met.flatten(0, 2))
+        .unflatten(0, alike.shape[:3])
+        .sum((1, 2), dtype=precise(x.dtype))
+    )
 
 
 def patches(x: Tensor, kernel: torch.Size, geometry: Any) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bayesify.execution import compiling, exporting
 from bayesify.moments.layouts import Unknown, find_layouts
-from bayesify.moments.shared_noise import weighted_pairs
+from bayesify.moments.shared_noise import for_seeds, weighted_pairs
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Moments, Top
 
@@ -83,7 +83,7 @@ def _gram(output: Moments, seeds: Tensor) -> Tensor:
         total = seeds.new_zeros(seeds.shape[1], len(seeds), len(seeds))
         start = len(tape.noises)
         for delta, layout, (_, var) in zip(rows, layouts, tape.noises, strict=False):
-            total = total + _of_entries(delta, layout.of_values(var))
+            total = total + _of_entries(delta, layout.of_values(for_seeds(var, delta)))
         for uses in tape.uses:
             total = total + uses[0].gram_of(list(zip(uses, rows[start:], layouts[start:], strict=False)))
             start += len(uses)

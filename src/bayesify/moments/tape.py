@@ -17,7 +17,7 @@ from torch import Tensor
 from bayesify.moments.carrier import Carrier, first_carrier, twin_of
 from bayesify.moments.norms_in_parts import NORMS, is_weight, norm_in_parts, normed_alike
 from bayesify.moments.notes import DIFFERENCES, PRODUCTS, QUOTIENTS, SUMS, note
-from bayesify.moments.opposite import linear_map
+from bayesify.moments.opposite import linear_map, settled
 from bayesify.moments.registry import spelled
 from bayesify.moments.rules.exact import VAR_FLOOR
 from bayesify.moments.rules.gates import GATES
@@ -216,7 +216,8 @@ class Tape:
         common = SHARED_REST * rest / x.var.clamp_min(VAR_FLOOR)
         steep = (slope.square() + common).clamp_min(torch.finfo(slope.dtype).tiny).sqrt()
         slope = torch.where(slope < 0, -steep, steep)
-        mean = self.cast(y.mean) + self.cast(slope) * (through - self.cast(x.mean))
+        by = self.cast(slope) if self.differentiable else settled(self.cast(slope))
+        mean = self.cast(y.mean) + by * (through - self.cast(x.mean))
         self.add_noise(mean, (1 - SHARED_REST) * rest)
         return Moments(mean, self.cast(y.var))
 
