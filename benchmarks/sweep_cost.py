@@ -18,15 +18,14 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
 import bayesify as bf
 from bayesify.nets.resnet import BasicBlock, ResNet
+from step_profile import show
 from steps import capture
 from timing import free, measure, table
 
 COVARIANCES = ("diagonal", "outputs")
-CALLS = 5  # of a profile
 
 
 class Run:
@@ -92,28 +91,11 @@ class Run:
                 [name, f"{1e3 * seconds:.2f}", f"{seconds / base:.2f}", f"{peak:.0f}", f"{compiling:.0f}"]
             )
             print("...", what, *rows[-1], file=sys.stderr, flush=True)
-            if self.a.kernels and name != "plain":
-                print_kernels(function, self.a.kernels)
+            if self.a.kernels and self.a.device == "cuda" and name != "plain":
+                show(name, function, self.a.kernels)
             del function
         title = f"{what}, blocks {self.a.blocks}, batch {self.a.batch}, {self.a.device}"
         table(title, rows, ["", "ms", "÷ plain", "peak MB", "first call s"])
-
-
-def print_kernels(function: Callable[[], object], most: int) -> None:
-    """Where the time goes: milliseconds of a call, launches, share."""
-    cuda = torch.cuda.is_available()
-    with profile(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as found:
-        for _ in range(CALLS):
-            function()
-        if cuda:
-            torch.cuda.synchronize()
-    kind = "self_device_time_total" if cuda else "self_cpu_time_total"
-    events = sorted(found.key_averages(), key=lambda event: -getattr(event, kind))
-    total = sum(getattr(event, kind) for event in events)
-    print(f"{total / CALLS / 1e3:.2f} ms in {len(events)} kernels")
-    for event in events[:most]:
-        used = getattr(event, kind)
-        print(f"{used / CALLS / 1e3:8.3f} {event.count / CALLS:5.0f} {used / total:5.1%} {event.key[:110]}")
 
 
 def main() -> None:
@@ -126,7 +108,7 @@ def main() -> None:
     parser.add_argument("--blocks", nargs="+", type=int, default=[2, 2, 2, 2], help="of each stage")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--eager", action="store_true", help="neither compiled nor captured")
-    parser.add_argument("--kernels", type=int, default=0, help="that a profile shows")
+    parser.add_argument("--kernels", type=int, default=0, help="that a profile on a GPU shows")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement")
     run = Run(parser.parse_args())
     for what in run.a.rows:
