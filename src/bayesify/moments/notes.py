@@ -11,6 +11,7 @@ from torch import Tensor
 from bayesify.execution import compiling
 from bayesify.moments.missing import calling_module, name_of
 from bayesify.moments.norms_in_parts import is_weight
+from bayesify.moments.opposite import geometry
 from bayesify.moments.registry import RULES, spelled
 from bayesify.moments.rules.linear import LINEAR_MAPS, PLAIN_CONVOLUTIONS
 from bayesify.moments.rules.product import MATMULS
@@ -81,7 +82,7 @@ def _linear(tape: Any, func: Any, args: Any, values: Any, named: Any, y: Moments
         tape.add_use(Linear(w, w_var, y.mean, x))
     else:
         transposed = func not in PLAIN_CONVOLUTIONS
-        tape.add_use(Convolution(w, w_var, y.mean, x, _geometry(transposed, rest, named), transposed))
+        tape.add_use(Convolution(w, w_var, y.mean, x, geometry(transposed, rest, named), transposed))
 
 
 def _matmul(tape: Any, args: Any, values: Any, z: Moments) -> None:
@@ -161,11 +162,3 @@ def _moments(value: Any) -> list[Moments]:
     found: list[Moments] = []
     replace(value, Moments, found.append)
     return found
-
-
-def _geometry(transposed: bool, rest: Any, named: Any) -> tuple[Any, ...]:
-    """(stride, padding, dilation, groups)."""
-    defaults = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-    names = ("stride", "padding", "output_padding", "groups", "dilation") if transposed else tuple(defaults)
-    known = defaults | dict(zip(names, rest, strict=False)) | named
-    return tuple(known[name] for name in defaults)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from bayesify.execution import exporting
 from bayesify.moments.layouts import Layout, Unknown
+from bayesify.moments.opposite import settled
+from bayesify.moments.rules.linear import PLAIN_CONVOLUTIONS
 from bayesify.moments.rules.pool import per_dimension
 
 AT_ONCE = 2**26  # numbers of A, for which examples are taken in groups
@@ -28,8 +30,10 @@ def pairs(rows: Tensor, others: Tensor) -> Tensor:
     pieces = next((p for p in (64, 32, 16, 8, 4, 2) if rows.is_cuda and n % p == 0 and n // p >= PIECE), 1)
     if pieces == 1:
         return rows @ others.mT
-    rows, others = (t.unflatten(-1, (pieces, -1)).transpose(1, 2) for t in (rows, others))
-    return (rows @ others.mT).sum(1, dtype=precise(rows.dtype))
+    # as three dimensions before they are transposed: of four a product would copy both, one of them transposed
+    cut, other = (t.unflatten(-1, (pieces, -1)).transpose(1, 2).flatten(0, 1) for t in (rows, others))
+    met = torch.bmm(cut, cut.mT if rows is others else other.mT)
+    return met.unflatten(0, (-1, pieces)).sum(1, dtype=precise(rows.dtype))
 
 
 def weighted_pairs(rows: Tensor, var: Tensor) -> Tensor:
@@ -44,6 +48,12 @@ def weighted_pairs(rows: Tensor, var: Tensor) -> Tensor:
 def precise(dtype: torch.dtype) -> torch.dtype:
     """For sums of numbers of `dtype`."""
     return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
+
+
+def for_seeds(value: Tensor, delta: Tensor) -> Tensor:
+    """`value` as it meets δ: in its precision, and computed once where seeds are many."""
+    value = value.to(delta.dtype)
+    return settled(value) if len(delta) > 1 else value
 
 
 class Use(ABC):
@@ -73,7 +83,7 @@ class Elementwise(Use):
         """A (seeds, batch, n)."""
         factor = self.factor
         if isinstance(factor, Tensor):
-            delta = delta * layout.of_values(factor.to(delta.dtype).expand(self.mean.shape))
+            delta = delta * layout.of_values(for_seeds(factor, delta).expand(self.mean.shape))
         else:
             delta = delta * factor
         # the weight's shape beside that of z, the examples' dimension first
@@ -116,6 +126,10 @@ class Linear(Use):
         """(groups, k, l)."""
         return self.var[None]
 
+    def energies(self, at: Positions) -> Tensor:
+        """(batch, groups, positions, k): Σ_l σ²_kl x_lp²."""
+        return at.x.square() @ self.variances().to(at.x.dtype).mT
+
     def gram_of(self, used: Sequence[tuple[Any, Tensor, Layout]]) -> Tensor:
         parts = [use.positions(delta, layout) for use, delta, layout in used]
         delta = torch.cat([part.delta for part in parts], 3) if len(parts) > 1 else parts[0].delta
@@ -129,7 +143,9 @@ class Linear(Use):
         by_rows = seeds * outputs * inputs * (positions + TRAFFIC)
         by_likeness = positions**2 * (inputs + seeds * outputs) + outputs * inputs * positions
         if by_likeness < by_rows:
-            return _gram_by_likeness(delta, x, var)
+            energies = [use.energies(part) for (use, *_), part in zip(used, parts, strict=True)]
+            energy = torch.cat(energies, 2) if len(parts) > 1 else energies[0]
+            return _gram_by_likeness(delta, x, var, energy)
         if exporting():  # a program for batches of every size takes them as they come
             return _gram(delta, x, var)
         size = max(1, AT_ONCE // max(seeds * var.numel(), 1))
@@ -148,7 +164,7 @@ class Convolution(Linear):
         self.transposed = transposed
 
     def positions(self, delta: Tensor, layout: Layout) -> Positions:
-        kernel, groups, images = self.weight.shape[2:], self.geometry[3], self.x.to(delta.dtype)
+        kernel, groups, images = self.weight.shape[2:], self.geometry[3], for_seeds(self.x, delta)
         seeds, each = delta.shape[0], self.x.shape[0] // layout.batch  # images that an example consists of
         delta = delta.reshape(
             -1, *delta.shape[delta.dim() - self.x.dim() + 1 :]
@@ -166,6 +182,15 @@ class Convolution(Linear):
     def variances(self) -> Tensor:
         var = self.var.flatten(2).mT.flatten(1).unflatten(0, (self.geometry[3], -1))  # (groups, k, l)
         return var.mT if self.transposed else var
+
+    def energies(self, at: Positions) -> Tensor:
+        if self.transposed:
+            return super().energies(at)
+        images, batch = for_seeds(self.x, at.delta), len(at.x)  # spares the squares of all patches
+        convolve = PLAIN_CONVOLUTIONS[self.weight.dim() - 3]
+        y = convolve(images.square(), self.var.to(images.dtype), None, *self.geometry)
+        y = y.flatten(2).unflatten(1, (self.geometry[3], -1)).mT  # (batch · images, groups, positions, k)
+        return y.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
 
 
 class Contraction(Use):
@@ -224,23 +249,33 @@ class Lookup(Use):
 
 
 def _gram(delta: Tensor, x: Tensor, var: Tensor) -> Tensor:
-    rows = torch.einsum("sbgpk,bgpl->bsgkl", delta, x)
+    seeds, outputs = len(delta), delta.shape[-1]
+    columns = delta.permute(1, 2, 3, 0, 4).flatten(
+        3
+    )  # (batch, groups, positions, seeds · k), as they lie in memory
+    rows = (columns.mT @ x).unflatten(2, (seeds, outputs)).transpose(1, 2)  # (batch, seeds, groups, k, l)
     return weighted_pairs(rows.flatten(2), var.reshape(1, 1, -1))
 
 
-def _gram_by_likeness(delta: Tensor, x: Tensor, var: Tensor) -> Tensor:
+def _gram_by_likeness(delta: Tensor, x: Tensor, var: Tensor, energy: Tensor) -> Tensor:
     """The same where positions p, q are few: Σ_kpq δ_kp δ_kq G_kpq, G_kpq = Σ_l σ²_kl x_lp x_lq.
 
-    G is taken as s_kp κ_pq s_kq: its diagonal is exact, and κ, the cosine of the inputs at p and q weighted by the
-    mean of σ² over the outputs k, stands for all of them. Exact where σ² is a factor of k times a factor of l.
+    G is taken as s_kp κ_pq s_kq, s² = `energy` (batch, groups, p, k): its diagonal is exact, and κ, the cosine of the
+    inputs at p and q weighted by the mean of σ² over the outputs k, stands for all of them. Exact where σ² is a factor
+    of k times a factor of l.
     """
     weighted = x * var.mean(1)[:, None].sqrt()
     alike = weighted @ weighted.mT  # (batch, groups, p, q)
-    own = weighted.square().sum(-1)
+    own = energy.mean(-1, keepdim=True)
     tiny = torch.finfo(own.dtype).tiny ** 0.5
-    scale = ((x.square() @ var.mT + tiny) / (own[..., None] + tiny)).sqrt()  # (batch, groups, p, k)
-    delta = (delta * scale).transpose(0, 1)  # (batch, seeds, groups, p, k)
-    return pairs(delta.flatten(2), (alike[:, None] @ delta).flatten(2))
+    scale = ((energy + tiny) / (own + tiny)).sqrt()  # (batch, groups, p, k)
+    delta = (delta.permute(1, 2, 3, 0, 4) * scale[..., None, :]).contiguous()  # (batch, groups, p, seeds, k)
+    met = (alike @ delta.flatten(3)).view_as(delta)
+    return (
+        pairs(delta.flatten(0, 2), met.flatten(0, 2))
+        .unflatten(0, alike.shape[:3])
+        .sum((1, 2), dtype=precise(x.dtype))
+    )
 
 
 def patches(x: Tensor, kernel: torch.Size, geometry: Any) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bayesify.execution import compiling, exporting
 from bayesify.moments.layouts import Unknown, find_layouts
-from bayesify.moments.shared_noise import weighted_pairs
+from bayesify.moments.shared_noise import for_seeds, weighted_pairs
 from bayesify.moments.standin import replace
 from bayesify.moments.values import Moments, Top
 
@@ -83,7 +83,7 @@ def _gram(output: Moments, seeds: Tensor) -> Tensor:
         total = seeds.new_zeros(seeds.shape[1], len(seeds), len(seeds))
         start = len(tape.noises)
         for delta, layout, (_, var) in zip(rows, layouts, tape.noises, strict=False):
-            total = total + _of_entries(delta, layout.of_values(var))
+            total = total + _of_entries(delta, layout.of_values(for_seeds(var, delta)))
         for uses in tape.uses:
             total = total + uses[0].gram_of(list(zip(uses, rows[start:], layouts[start:], strict=False)))
             start += len(uses)
@@ -115,6 +115,8 @@ def _derivatives(end: Tensor, places: Any, seeds: Tensor, again: bool) -> Any:
 
 def _of_entries(delta: Tensor, var: Tensor) -> Tensor:
     """Σ_i δ_si δ_ti r_i; delta (seeds, batch, …), var (batch, …)."""
+    if delta.dim() == 5 and delta.is_cuda and compiling():  # channels last, as convolutions have them there
+        delta, var = delta.movedim(2, -1), var.movedim(1, -1)
     delta = delta.reshape(*delta.shape[:2], -1).transpose(0, 1)  # (batch, seeds, n)
     return weighted_pairs(delta, var.reshape(var.shape[0], 1, -1))
 

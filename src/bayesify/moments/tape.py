@@ -17,6 +17,7 @@ from torch import Tensor
 from bayesify.moments.carrier import Carrier, first_carrier, twin_of
 from bayesify.moments.norms_in_parts import NORMS, is_weight, norm_in_parts, normed_alike
 from bayesify.moments.notes import DIFFERENCES, PRODUCTS, QUOTIENTS, SUMS, note
+from bayesify.moments.opposite import linear_map, settled
 from bayesify.moments.registry import spelled
 from bayesify.moments.rules.exact import VAR_FLOOR
 from bayesify.moments.rules.gates import GATES
@@ -168,7 +169,7 @@ class Tape:
     def _through(self, func: Any, function: Any, values: Any, named: Any, known: Any, primal: Any) -> Any:
         """The operation with the tape's graph; its variances are those of `known`, or have no graph."""
         if func in LINEAR_MAPS and known is not None:
-            result = Moments(func(*(parts(v)[0] for v in values), **named), known.var)
+            result = Moments(linear_map(func, *(parts(v)[0] for v in values), **named), known.var)
         elif func is F.batch_norm and isinstance(values[0], Moments):
             known = function(*values, **named) if known is None else known
             known = known if self.differentiable else _constant(known)
@@ -215,7 +216,8 @@ class Tape:
         common = SHARED_REST * rest / x.var.clamp_min(VAR_FLOOR)
         steep = (slope.square() + common).clamp_min(torch.finfo(slope.dtype).tiny).sqrt()
         slope = torch.where(slope < 0, -steep, steep)
-        mean = self.cast(y.mean) + self.cast(slope) * (through - self.cast(x.mean))
+        by = self.cast(slope) if self.differentiable else settled(self.cast(slope))
+        mean = self.cast(y.mean) + by * (through - self.cast(x.mean))
         self.add_noise(mean, (1 - SHARED_REST) * rest)
         return Moments(mean, self.cast(y.var))
 
