@@ -4,13 +4,15 @@
     python benchmarks/shootout.py --data-root DATA --rows 'emp:{"method": {"spread": 0.3}}' --validation --out OUT
     python benchmarks/shootout.py --table OUT
 
-CIFAR-10, ResNet-18, batches of 256, crops and flips, bf16-mixed; training is `bf.fit(model, loader, epochs=20)` with no
-other option. A row may change the method's fields ("method"), the options of `bf.fit` ("fit") and the epochs, which is
-how settings are chosen, with --validation: the last 5,000 training images (in an order of their own) are held out and
-stand in the place of the test set. Reported runs train on all 50,000.
+CIFAR-10, ResNet-18, batches of 256, crops and flips, bf16-mixed; training is `bf.fit(model, loader, epochs=20)` with
+no other option. A row may change the method's fields ("method"), the options of `bf.fit` ("fit") and the epochs, or
+train a plain network for some epochs first ("pre"), which is how settings are chosen, with --validation: the last
+5,000 training images (in an order of their own) are held out and stand in the place of the test set. Reported runs
+train on all 50,000.
 
-A run writes OUT/<row>_<seed>.npz: log probabilities of the test set, with and without a view of its own for every draw,
-under 15 corruptions of severity 3 (2,000 images), entropies of CIFAR-100's test set and of noise, and what it cost.
+A run writes OUT/<row>_<seed>.npz: log probabilities of the test set, with and without a view of its own for every
+draw, under 15 corruptions of severity 3 (2,000 images; with --validation every third of them), entropies of
+CIFAR-100's test set and of noise, and what it cost.
 `--table` makes all figures from these files (shootout_tables.py), so that ensembles are averages of runs. Runs are
 independent: --jobs N starts so many processes beside each other.
 """
@@ -29,6 +31,7 @@ import torch
 from torch import Generator, Tensor
 
 import bayesify as bf
+from bayesify.cli.where_text import parse_where
 from bayesify.data import Loader, Split, load
 from bayesify.data.loader import derived_seed
 from bayesify.nets import make
@@ -182,7 +185,7 @@ def method(name: str, changes: dict[str, Any]) -> Any:
     if "prior" in fields:
         fields["prior"] = bf.prior(fields["prior"], **changes.get("prior_options", {}))
     if "where" in fields:
-        fields["where"] = eval(fields["where"], {"where": bf.where})
+        fields["where"] = parse_where(fields["where"])
     if name == "deep_ensemble":
         return bf.DeepEnsemble(bf.Point(), **fields)
     if name == "ecmp":
@@ -191,40 +194,50 @@ def method(name: str, changes: dict[str, Any]) -> Any:
 
 
 def start_jobs(a: argparse.Namespace) -> None:
-    """All runs, so many at a time, each in a process of its own."""
+    """All runs, --jobs at a time, each in a process of its own. The time over, those that still run are stopped."""
     waiting = [(row, seed) for seed in a.seeds for row in a.rows]
-    running: list[tuple[Any, str, float]] = []
+    running: list[tuple[subprocess.Popen[bytes], Path, float]] = []
     begun = time.perf_counter()
     while waiting or running:
-        while waiting and len(running) < a.jobs and time.perf_counter() - begun < a.seconds:
-            row, seed = waiting.pop(0)
-            argv = [arg for arg in sys.argv[1:] if arg != "--mps"]
-            for flag in ("--rows", "--seeds", "--jobs"):
-                if flag in argv:
-                    at = argv.index(flag)
-                    end = next((i for i in range(at + 1, len(argv)) if argv[i].startswith("--")), len(argv))
-                    del argv[at:end]
-            log = Path(a.out) / f"{row.partition(':')[0]}_{seed}.log"
-            command = [sys.executable, __file__, *argv, "--rows", row, "--seeds", str(seed)]
-            process = subprocess.Popen(command, stdout=log.open("w"), stderr=subprocess.STDOUT)
-            running.append((process, log.stem, time.perf_counter()))
-        time.sleep(0.2)
         if time.perf_counter() - begun > a.seconds:
-            for process, label, _ in running:
-                print(f"{label}: stopped, the time is over")
+            for process, log, _ in running:
                 process.kill()
+                print(f"{log.stem}: stopped, the time is over")
             print("not begun:", *waiting)
             return
+        while waiting and len(running) < a.jobs:
+            running.append(start(a, *waiting.pop(0)))
+        time.sleep(0.2)
         for entry in [e for e in running if e[0].poll() is not None]:
-            process, label, start = entry
             running.remove(entry)
-            log_text = (Path(a.out) / f"{label}.log").read_text()
-            tail = log_text.strip().splitlines()[-3:] if process.returncode else log_text.strip().splitlines()[-1:]
-            print(f"{label}: rc {process.returncode}, {time.perf_counter() - start:.0f} s", *tail, sep="\n  ", flush=True)
+            process, log, start_time = entry
+            last = log.read_text().strip().splitlines()[-3 if process.returncode else -1 :]
+            seconds = time.perf_counter() - start_time
+            print(f"{log.stem}: rc {process.returncode}, {seconds:.0f} s", *last, sep="\n  ", flush=True)
+
+
+def start(a: argparse.Namespace, row: str, seed: int) -> tuple["subprocess.Popen[bytes]", Path, float]:
+    """One run as a process; (process, log, when it began)."""
+    given = {"--rows": [row], "--seeds": [str(seed)]}
+    for name, value in vars(a).items():
+        if value is True:
+            given[f"--{name}"] = []
+        elif name not in ("rows", "seeds", "jobs", "seconds", "table") and value not in (None, False):
+            given["--" + name.replace("_", "-")] = [str(value)]
+    log = Path(a.out) / f"{row.partition(':')[0]}_{seed}.log"
+    command = [
+        sys.executable,
+        __file__,
+        *(text for flag, values in given.items() for text in (flag, *values)),
+    ]
+    process = subprocess.Popen(command, stdout=log.open("w"), stderr=subprocess.STDOUT)
+    return process, log, time.perf_counter()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data-root")
     parser.add_argument("--rows", nargs="+", default=["point"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
@@ -240,7 +253,9 @@ def main() -> None:
     parser.add_argument("--precision", default="bf16-mixed")
     parser.add_argument("--compile", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--jobs", type=int, default=0, help="processes beside each other; 0: in this one")
-    parser.add_argument("--seconds", type=float, default=1e9, help="of --jobs: those that still run then are stopped")
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="of --jobs: those that still run then are stopped"
+    )
     parser.add_argument("--out", default="shootout")
     parser.add_argument("--table", nargs="+", help="folders of runs")
     a = parser.parse_args()

@@ -46,9 +46,11 @@ def averaged(runs: list[Stored]) -> Stored:
     """The deep ensemble of several runs: the mean of their probabilities."""
     keys = [k for k in runs[0].arrays if k != "target" and not k.startswith("ood/")]
     arrays = {
-        k: torch.stack([run.logs(k) for run in runs]).logsumexp(0).sub(np.log(len(runs))).numpy() for k in keys
+        k: torch.stack([run.logs(k) for run in runs]).logsumexp(0).sub(np.log(len(runs))).numpy()
+        for k in keys
     }
-    return Stored(runs[0].about, {"target": runs[0].arrays["target"], **arrays})
+    seconds = sum(run.about["seconds"] for run in runs)
+    return Stored(runs[0].about | {"seconds": seconds}, {"target": runs[0].arrays["target"], **arrays})
 
 
 def nll(logs: Tensor, target: Tensor) -> float:
@@ -83,7 +85,9 @@ def figures(run: Stored, kind: str) -> dict[str, float]:
     if names:
         few = target[: len(run.arrays[names[0]])]
         result["c-nll"] = float(np.mean([nll(run.logs(k), few) for k in names]))
-        result["c-acc"] = float(np.mean([100 * (run.logs(k).argmax(1) == few).double().mean() for k in names]))
+        result["c-acc"] = float(
+            np.mean([100 * (run.logs(k).argmax(1) == few).double().mean() for k in names])
+        )
     if kind == "clean":
         entropy = -(logs.exp() * logs).sum(1)
         for key in ("cifar100", "noise"):
@@ -112,6 +116,9 @@ def ensembles_of(runs: list[Stored], kind: str) -> list[float]:
     return result
 
 
+PERCENT = ("accuracy", "ece", "c-acc")
+
+
 def print_tables(folders: list[str], only: str | None = None) -> None:
     """A table without views and one with them."""
     found = read(folders)
@@ -121,18 +128,20 @@ def print_tables(folders: list[str], only: str | None = None) -> None:
     for kind in ("clean", "views"):
         plain = found.get("point", [])
         sizes = ensembles_of(plain, kind) if len(plain) > 1 else []
-        rows, header = [], []
-        for row, runs in found.items():
-            all_figures = [figures(run, kind) for run in runs]
-            mean = {k: float(np.mean([f[k] for f in all_figures])) for k in all_figures[0]}
-            mean["seconds"] = float(np.mean([run.about["seconds"] for run in runs]))
-            header = ["row", "seeds", *mean, *(["worth"] if sizes else [])]
-            cells = [f"{v:.2f}" if k in ("accuracy", "ece", "c-acc", "seconds") else f"{v:.4f}" for k, v in mean.items()]
-            rows.append([row, str(len(runs)), *cells, *([f"{worth(mean['cal. nll'], sizes):.2f}"] if sizes else [])])
+        names = [*figures(next(iter(found.values()))[0], kind)]
+        rows = [cells(row, runs, kind, names, sizes) for row, runs in found.items()]
         for size in range(2, len(plain) + 1):
-            each = [figures(averaged(list(c)), kind) for c in list(combinations(plain, size))[:5]]
-            mean = {k: float(np.mean([f[k] for f in each])) for k in each[0]}
-            cells = [f"{mean[k]:.2f}" if k in ("accuracy", "ece", "c-acc") else f"{mean[k]:.4f}" for k in mean]
-            cells += [""] * (len(header) - len(cells) - 2)
-            rows.append([f"ensemble of {size} runs", "", *cells])
+            some = [averaged(list(each)) for each in list(combinations(plain, size))[:5]]
+            rows.append(cells(f"ensemble of {size} runs", some, kind, names, sizes))
+        header = ["row", "runs", *names, "seconds", *(["worth"] if sizes else [])]
         table("without views" if kind == "clean" else "a view for every draw", rows, header)
+
+
+def cells(row: str, runs: list[Stored], kind: str, names: list[str], sizes: list[float]) -> list[str]:
+    """The means over runs, and how many networks they are worth."""
+    each = [figures(run, kind) for run in runs]
+    means = {name: float(np.mean([f[name] for f in each])) for name in names if name in each[0]}
+    texts = [f"{means[n]:.2f}" if n in PERCENT else f"{means[n]:.4f}" if n in means else "" for n in names]
+    seconds = sum(run.about["seconds"] for run in runs) / len(runs)
+    worths = [f"{worth(means['cal. nll'], sizes):.2f}"] if sizes else []
+    return [row, str(len(runs)), *texts, f"{seconds:.0f}", *worths]

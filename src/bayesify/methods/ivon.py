@@ -18,6 +18,7 @@ from bayesify.priors import Normal as NormalPrior
 from bayesify.priors import Prior, prior
 from bayesify.samplers.variational_newton import LONG, VariationalNewton
 from bayesify.weights import Selection
+from bayesify.weights.kinds import kind_of_network
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class IVON(Method):
     descends with momentum. lr is that of the first steps, which are those of SGD with an average of the gradients as
     momentum: ten times the lr of SGD with their sum, momentum=0.9. 1 where none is given.
 
-    prior:       normal, a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own
+    prior:       normal, a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own. None: of std
+                 0.2 in a network of convolutions with batch or group norm, whose decay sets its steps; else 1
     temperature: of the posterior, p(w | data)^(1/temperature): 1 is Bayes, less a cold posterior
     init_std:    starting std, the same for all weights, as a fraction of their root mean square, times √temperature.
                  In short runs it sets the noise
@@ -51,7 +53,7 @@ class IVON(Method):
     )
 
     kl_weight: Positive = 1.0
-    prior: str | Prior = "normal"
+    prior: str | Prior | None = None
     temperature: Positive = 1.0
     init_std: Positive = 0.3
     beta1: Rate = 0.9
@@ -68,6 +70,13 @@ class IVON(Method):
     @property
     def optimizer_adds_kl(self) -> bool:
         return True
+
+    def for_net(self, net: nn.Module, example: Any) -> "IVON":
+        if self.prior is not None:
+            return self
+        return self.decided(
+            prior=prior("normal", std=0.2 if kind_of_network(net) == "convolutional" else 1.0)
+        )
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
         assert isinstance(self.prior, Prior)

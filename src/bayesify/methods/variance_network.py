@@ -19,6 +19,7 @@ from bayesify.posteriors import Call
 from bayesify.posteriors.variance import VarianceFactorized
 from bayesify.priors import LogUniform, Prior, StudentT, prior
 from bayesify.weights import Selection, select, where
+from bayesify.weights.kinds import kind_of_network
 from bayesify.weights.where import Where
 
 PARAMETERIZATIONS: dict[str, type[Family]] = {
@@ -50,9 +51,10 @@ class VarianceNetwork(Method):
 
     parameterization: where α is shared: "layer" (17), "neuron" (18), "weight" (19); "additive" has a σ of its own
                for each weight (20); "zero_mean" has σ alone (12), the network's own parameter being ±σ
-    where:     which layers, by default every linear and convolutional one (for "zero_mean" but the last, whose outputs
-               would be mere noise); their biases stay deterministic unless biases=True
-    kl_weight: None: 1, of more than 100,000 random weights 100,000 / their number
+    where:     which layers; None: the last one in a network of convolutions with batch or group norm, whose other
+               weights fit better without noise, else every linear and convolutional one (for "zero_mean" always these
+               but the last, whose outputs would be mere noise). Their biases stay deterministic unless biases=True
+    kl_weight: None: 1, less of more than 100,000 random weights (`weight_by_size`)
     prior:     "log_uniform", or a Student prior; the paper's is bf.prior("student_t", df=1e-16)
     kl:        "exact"; "sigmoid", a known approximation (10); "ard", that to a normal prior whose variance is fitted
                for each weight; "stochastic", one draw a weight (9), a baseline whose
@@ -77,7 +79,7 @@ class VarianceNetwork(Method):
         "Expectations. ICLR 2019."
     )
 
-    where: Where = LAYERS
+    where: Where | None = field(default=None, kw_only=True)  # type: ignore[assignment]
     kl_weight: NotNegative | None = field(default=None, kw_only=True)
     parameterization: str = "layer"
     prior: str | Prior = LOG_UNIFORM
@@ -98,7 +100,7 @@ class VarianceNetwork(Method):
         lookup(NOISES, self.noise, "noise")
         check_choice(KLS, self.kl, "kl")
         check_choice(("local", "draw"), self.sampling, "sampling")
-        if self.parameterization == "zero_mean" and str(self.where) == str(LAYERS):
+        if self.parameterization == "zero_mean" and self.where is None:
             object.__setattr__(self, "where", LAYERS & ~where.output)
         if isinstance(self.prior, str):
             made = LOG_UNIFORM if self.prior == LOG_UNIFORM.name else prior(self.prior)
@@ -133,9 +135,11 @@ class VarianceNetwork(Method):
         return NOISES[self.noise] if kind is ZeroMeanNormal else kind
 
     def for_net(self, net: nn.Module, example: Any) -> "VarianceNetwork":
-        if self.kl_weight is not None:
-            return self
-        return self.decided(kl_weight=weight_by_size(self.select(net, example)))
+        usual = LAYERS & where.output if kind_of_network(net) == "convolutional" else LAYERS
+        made = self.decided(where=usual) if self.where is None else self
+        if made.kl_weight is not None:
+            return made
+        return made.decided(kl_weight=weight_by_size(made.select(net, example)))
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> VarianceFactorized:
         assert isinstance(self.prior, Prior)
@@ -185,7 +189,8 @@ class VarianceNetwork(Method):
         return torch.optim.Adam([group for group in groups if group["params"]], **options)
 
     def select(self, net: nn.Module, example: Any) -> Selection:
-        return select(net, self.where if self.biases else self.where & ~BIASES, example)
+        chosen = LAYERS if self.where is None else self.where
+        return select(net, chosen if self.biases else chosen & ~BIASES, example)
 
 
 def outputs_of(module: nn.Module) -> dict[str, int]:
