@@ -52,7 +52,7 @@ class VarianceNetwork(Method):
                for each weight (20); "zero_mean" has σ alone (12), the network's own parameter being ±σ
     where:     which layers, by default every linear and convolutional one (for "zero_mean" but the last, whose outputs
                would be mere noise); their biases stay deterministic unless biases=True
-    kl_weight: None: 1, of more than 100,000 random weights 100,000 / their number
+    kl_weight: tempering of the KL; 1 is Bayes. None: 1, of more than 100,000 random weights 100,000 / their number
     prior:     "log_uniform", or a Student prior; the paper's is bf.prior("student_t", df=1e-16)
     kl:        "exact"; "sigmoid", a known approximation (10); "ard", that to a normal prior whose variance is fitted
                for each weight; "stochastic", one draw a weight (9), a baseline whose
