@@ -49,7 +49,7 @@ def test_a_run_of_members_is_a_run(tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = succeed(*DIGITS, "--set", "method.method=mc_vi", "--folder", run, "--dry-run").stdout
     assert "trained apart, each by its share of the processes" in first
-    succeed(*DIGITS, "--set", "method.method=mc_vi", "--folder", run)
+    succeed(*DIGITS, "--set", "method.method=mc_vi", "--recipe", "none", "--folder", run)
     assert "holds a run already" in fail(*DIGITS, "--folder", run)
     succeed("evaluate", run)
     text = succeed("show", run).stdout
@@ -58,7 +58,7 @@ def test_a_run_of_members_is_a_run(tmp_path: Path) -> None:
     assert read(run, "summary.json")["epochs"] == 2
     assert read(run)["train"]["members_in_parallel"] is True
     other = tmp_path / "other"
-    succeed(*DIGITS, "--set", "method.method=mc_vi", "--epochs", "2", "--folder", other)
+    succeed(*DIGITS, "--set", "method.method=mc_vi", "--recipe", "none", "--epochs", "2", "--folder", other)
     assert same(run, other)
 
 

@@ -1,10 +1,12 @@
 """The categorical likelihood against torch.distributions."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.distributions import Categorical
 
 import bayesify as bf
@@ -180,3 +182,41 @@ def test_small_integer_types_are_accepted() -> None:
     target = check(torch.zeros(3, 4), torch.tensor([0, 1, 3], dtype=torch.uint8))
     assert target.dtype == torch.long
     assert target.tolist() == [0, 1, 3]
+
+
+@pytest.mark.parametrize("class_dim", [1, -1])
+def test_label_smoothing_is_that_of_torch(class_dim: int) -> None:
+    """In the loss, with class weights and ignored positions; predictions are scored without."""
+    torch.manual_seed(0)
+    output, weight = torch.randn(5, 3, 4), [1.0, 2.0, 0.5, 3.0]
+    target = torch.randint(4, (5, 3))
+    target[0, 1] = -100
+    given = output if class_dim == -1 else output.movedim(-1, 1)
+    smooth = bf.likelihood("categorical", class_dim=class_dim, class_weight=weight, label_smoothing=0.2)
+    sharp = bf.likelihood("categorical", class_dim=class_dim, class_weight=weight)
+    options = {"weight": torch.tensor(weight), "reduction": "sum"}
+    wanted = F.cross_entropy(output.movedim(-1, 1), target, label_smoothing=0.2, **options)
+    torch.testing.assert_close(smooth.nll(given, target), wanted / 5)
+    assert torch.equal(smooth.log_prob(given, target), sharp.log_prob(given, target))
+
+
+def test_label_smoothing_of_soft_labels() -> None:
+    output, soft = torch.randn(5, 4), torch.rand(5, 4).softmax(1)
+    smooth = bf.likelihood("categorical", label_smoothing=0.2)
+    wanted = F.cross_entropy(output, soft, label_smoothing=0.2)
+    torch.testing.assert_close(smooth.nll(output, soft), wanted)
+
+
+@pytest.mark.parametrize("method", [bf.DensityPropagation(), bf.MonteCarloVI(num_likelihood_draws=3)])
+def test_label_smoothing_with_other_data_terms(method: Any) -> None:
+    """It raises the loss of a sure and right network."""
+    losses = []
+    for share in (0.0, 0.3):
+        torch.manual_seed(0)
+        net = nn.Linear(3, 2)
+        with torch.no_grad():
+            net.weight.copy_(torch.tensor([[20.0, 0, 0], [0, 20, 0]]))
+        law = bf.likelihood("categorical", label_smoothing=share)
+        model = bf.bayesify(net, method, law, num_data=10)
+        losses.append(model.loss(torch.eye(3)[:2], torch.tensor([0, 1])).nll.item())
+    assert losses[1] > losses[0] + 1

@@ -56,7 +56,7 @@ def decided(table: Mapping[str, Any], method: Method) -> dict[str, Any]:
     result = dict(table)
     for key, value in table.items():
         now = getattr(method, key, None)
-        if isinstance(now, Method):
+        if isinstance(now, Method) and value is not None:
             result[key] = decided(value, now)
         elif value is None and isinstance(now, Prior):
             result[key] = {"name": now.name, **now.options}

@@ -42,7 +42,7 @@ class Method(ABC):
     needs_random: ClassVar[bool] = True  # a `where` that selects nothing is an error
     is_reference: ClassVar[bool] = False  # reports measure other methods against it
 
-    where: Where = ~where.norm
+    where: Where | None = ~where.norm
     kl_weight: NotNegative | None = 1.0
 
     def __post_init__(self) -> None:
@@ -107,6 +107,7 @@ class Method(ABC):
 
     def select(self, net: nn.Module, example: Any) -> Selection:
         """Which parameters of `net` are random."""
+        assert self.where is not None
         return select(net, self.where, example)
 
     def fixed_to(self, names: list[str]) -> "Method":

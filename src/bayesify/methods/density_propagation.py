@@ -28,7 +28,7 @@ HALVES: dict[bool | str, tuple[str, ...]] = {False: (), True: ("half",), "auto":
 class DensityPropagation(Method):
     """q(w) normal; the network carries mean and variance, so one pass gives a predictive distribution.
 
-    kl_weight:    None: 1, less of more than 100,000 random weights (`weight_by_size`)
+    kl_weight:    tempering of the KL; 1 is Bayes. None: 1, less of more than 100,000 random weights (`weight_by_size`)
     covariance:   "outputs" carries a variance per activation and finds the covariance of the outputs by one adjoint
                   sweep for each of them, which sees that activations share the noise of weights; "diagonal" (VDP++)
                   the variances alone: fast, and far too small on trained deep networks; "full" (VDP) the covariance

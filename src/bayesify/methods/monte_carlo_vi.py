@@ -26,7 +26,7 @@ class MonteCarloVI(Method):
 
     where:     None: the last layer in a network of convolutions with batch or group norm, whose other weights fit
                better without noise; else all but norm layers
-    kl_weight: None: 1, less of more than 100,000 random weights (`weight_by_size`)
+    kl_weight: tempering of the KL; 1 is Bayes. None: 1, less of more than 100,000 random weights (`weight_by_size`)
     family:    posterior family of every random tensor
     family_options: options of the family (`concentration`, `tail`)
     prior:     a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own.
@@ -54,7 +54,7 @@ class MonteCarloVI(Method):
         "Iterations in Bayesian Deep Neural Networks. UAI 2021."
     )
 
-    where: Where | None = field(default=None, kw_only=True)  # type: ignore[assignment]
+    where: Where | None = field(default=None, kw_only=True)
     kl_weight: NotNegative | None = field(default=None, kw_only=True)
     family: str = "normal"
     prior: str | Prior = "normal"

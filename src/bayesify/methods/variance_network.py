@@ -54,7 +54,7 @@ class VarianceNetwork(Method):
     where:     which layers; None: the last one in a network of convolutions with batch or group norm, whose other
                weights fit better without noise, else every linear and convolutional one (for "zero_mean" always these
                but the last, whose outputs would be mere noise). Their biases stay deterministic unless biases=True
-    kl_weight: None: 1, less of more than 100,000 random weights (`weight_by_size`)
+    kl_weight: tempering of the KL; 1 is Bayes. None: 1, less of more than 100,000 random weights (`weight_by_size`)
     prior:     "log_uniform", or a Student prior; the paper's is bf.prior("student_t", df=1e-16)
     kl:        "exact"; "sigmoid", a known approximation (10); "ard", that to a normal prior whose variance is fitted
                for each weight; "stochastic", one draw a weight (9), a baseline whose
