@@ -2,6 +2,7 @@
 
 import copy
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from held_out import NETWORKS, Recurrent, network
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.moments import shared_noise
+from bayesify.moments import opposite, shared_noise
 from bayesify.moments.shared_noise import patches
 from bayesify.predict.output_draws import draws_of
 
@@ -353,6 +354,27 @@ def test_compiled_code_finds_the_same(name: str) -> None:
     assert torch.allclose(compiled.cov, eager.cov, rtol=1e-9)
 
 
+@pytest.mark.parametrize("graph", [False, True])
+def test_compiled_code_for_a_gpu_finds_the_same(graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces, layouts and opposite convolutions; in double precision, which "half" leaves as it is."""
+    net, x = network("residual")
+    model = spread(net, half_variance=True)
+    weights = [p for p in model.parameters() if p.requires_grad]
+
+    def found(call: Any) -> list[Tensor]:
+        cov = call(x).cov
+        slopes = torch.autograd.grad(cov.square().sum(), weights, materialize_grads=True) if graph else ()
+        return [cov, *slopes]
+
+    with torch.set_grad_enabled(graph):
+        eager = found(model)
+        monkeypatch.setattr(opposite, "PARALLEL", ("cpu",))
+        monkeypatch.setattr(shared_noise, "PIECE", 4)
+        compiled = found(torch.compile(model, backend="aot_eager", fullgraph=True))
+    for one, other in zip(compiled, eager, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", ["mlp", "residual", "windows", "tokens", "u-net"])
 def test_half_precision_is_off_by_a_percent_or_two(name: str) -> None:
     net, x = network(name)
@@ -366,13 +388,13 @@ def test_half_precision_is_off_by_a_percent_or_two(name: str) -> None:
     assert (narrow.var / single.var).log().mean().abs() < 0.02
 
 
+@pytest.mark.parametrize("groups", [1, 3])
 def test_few_positions_go_by_likeness_exactly_where_variances_are_products(
-    monkeypatch: pytest.MonkeyPatch,
+    groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Conv2d(2, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 6, 3, stride=2), nn.Flatten(), nn.Linear(54, 3)
-    )
+    second = nn.Conv2d(6, 6, 3, stride=2, groups=groups)
+    net = nn.Sequential(nn.Conv2d(2, 6, 3, padding=1), nn.ReLU(), second, nn.Flatten(), nn.Linear(54, 3))
     model, x = spread(net.double(), variance="row"), torch.randn(3, 2, 8, 8).double()
     x[:, :, :4] = 0  # patches of zeros have no direction
     found = []

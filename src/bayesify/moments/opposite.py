@@ -10,6 +10,10 @@ from bayesify.execution import compiling
 from bayesify.moments.rules.linear import PLAIN_CONVOLUTIONS
 from bayesify.moments.rules.pool import per_dimension
 
+PARALLEL = (
+    "cuda",
+)  # devices where work is cut into pieces, and elementwise work costs what it reads and writes
+
 
 def linear_map(func: Any, x: Tensor, weight: Tensor, bias: Any = None, *rest: Any, **named: Any) -> Tensor:
     """func(x, weight, bias, …). A compiled convolution is written as the derivative of its opposite.
@@ -43,7 +47,8 @@ def settled(value: Tensor) -> Tensor:
     """`value` (batch, channels, height, width), computed once. Inductor computes what is elementwise where it is read,
     and seeds read it once each, with all that it is made of; windows of a pool it has in memory first, of one entry
     too."""
-    return F.avg_pool2d(value, 1) if compiling() and value.is_cuda and value.dim() == 4 else value
+    once = compiling() and value.device.type in PARALLEL and value.dim() == 4
+    return F.avg_pool2d(value, 1) if once else value
 
 
 def geometry(transposed: bool, rest: Any, named: Any) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.execution import exporting
+from bayesify.moments import opposite
 from bayesify.moments.layouts import Layout, Unknown
 from bayesify.moments.opposite import settled
 from bayesify.moments.rules.linear import PLAIN_CONVOLUTIONS
@@ -27,8 +28,8 @@ def pairs(rows: Tensor, others: Tensor) -> Tensor:
     if rows.shape[1] == 1:
         return (rows * others).sum(-1, keepdim=True, dtype=precise(rows.dtype))
     n = rows.shape[-1]
-    pieces = next((p for p in (64, 32, 16, 8, 4, 2) if rows.is_cuda and n % p == 0 and n // p >= PIECE), 1)
-    if pieces == 1:
+    pieces = next((p for p in (64, 32, 16, 8, 4, 2) if n % p == 0 and n // p >= PIECE), 1)
+    if pieces == 1 or rows.device.type not in opposite.PARALLEL:
         return rows @ others.mT
     # as three dimensions before they are transposed: of four a product would copy both, one of them transposed
     cut, other = (t.unflatten(-1, (pieces, -1)).transpose(1, 2).flatten(0, 1) for t in (rows, others))

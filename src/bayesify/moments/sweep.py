@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from bayesify.execution import compiling, exporting
+from bayesify.moments import opposite
 from bayesify.moments.layouts import Unknown, find_layouts
 from bayesify.moments.shared_noise import for_seeds, weighted_pairs
 from bayesify.moments.standin import replace
@@ -115,7 +116,8 @@ def _derivatives(end: Tensor, places: Any, seeds: Tensor, again: bool) -> Any:
 
 def _of_entries(delta: Tensor, var: Tensor) -> Tensor:
     """Σ_i δ_si δ_ti r_i; delta (seeds, batch, …), var (batch, …)."""
-    if delta.dim() == 5 and delta.is_cuda and compiling():  # channels last, as convolutions have them there
+    if delta.dim() == 5 and delta.device.type in opposite.PARALLEL and compiling():
+        # channels last, as Inductor has them there
         delta, var = delta.movedim(2, -1), var.movedim(1, -1)
     delta = delta.reshape(*delta.shape[:2], -1).transpose(0, 1)  # (batch, seeds, n)
     return weighted_pairs(delta, var.reshape(var.shape[0], 1, -1))
