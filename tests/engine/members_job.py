@@ -28,7 +28,8 @@ def loaders(batch_size: int = 16) -> tuple[Loader, Loader]:
 
 
 def train(folder: str | Path, num_members: int, **options: Any) -> bf.BayesianModule | None:
-    settings: dict[str, Any] = {"seed": SEED, "epochs": 2, "accelerator": "cpu", "progress": False}
+    settings: dict[str, Any] = {"seed": SEED, "epochs": 2, "recipe": None, "progress": False}
+    settings["accelerator"] = "cpu"
     return fit_members(make_model, *loaders(), num_members=num_members, folder=folder, **settings | options)
 
 
@@ -37,8 +38,9 @@ def two_groups_of_one(folder: str) -> None:
     model = train(f"{folder}/members", 3)
     assert (model is None) == (os.environ["RANK"] != "0")
     torch.manual_seed(SEED)
-    options: dict[str, Any] = {"accelerator": "cpu", "devices": 2, "strategy": "ddp", "progress": False}
-    bf.fit(make_model(), *loaders(), epochs=2, folder=f"{folder}/by-both", seed=SEED, **options)
+    options: dict[str, Any] = {"accelerator": "cpu", "devices": 2, "strategy": "ddp", "recipe": None}
+    options |= {"seed": SEED, "progress": False}
+    bf.fit(make_model(), *loaders(), epochs=2, folder=f"{folder}/by-both", **options)
 
 
 def all_cuts_of_four(folder: str) -> None:

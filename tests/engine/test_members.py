@@ -40,7 +40,8 @@ def test_one_process_trains_them_one_after_the_other(alone: Path, tmp_path: Path
     """Member i is what bf.fit gives with seed + i."""
     for i in (0, 3):
         torch.manual_seed(SEED + i)
-        bf.fit(make_model(), *loaders(), epochs=2, seed=SEED + i, folder=tmp_path / str(i), progress=False)
+        options: dict[str, Any] = {"seed": SEED + i, "recipe": None, "progress": False}
+        bf.fit(make_model(), *loaders(), epochs=2, folder=tmp_path / str(i), **options)
         for name in ("model.safetensors", "best.safetensors"):
             assert same_weights(alone / f"member-{i}", tmp_path / str(i), name)
 
@@ -93,7 +94,7 @@ def test_a_stopped_run_goes_on(alone: Path, tmp_path: Path) -> None:
             raise KeyboardInterrupt
         return make_model()
 
-    options: dict[str, Any] = {"num_members": 4, "seed": SEED, "epochs": 2, "progress": False}
+    options: dict[str, Any] = {"num_members": 4, "seed": SEED, "epochs": 2, "recipe": None, "progress": False}
     with pytest.raises(KeyboardInterrupt):
         fit_members(interrupted, *loaders(), folder=tmp_path, **options)
     assert not (tmp_path / "model.safetensors").exists()
