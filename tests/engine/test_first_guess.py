@@ -168,7 +168,8 @@ def test_a_resumed_run_is_the_same(ema: float | None, tmp_path: Path) -> None:
 @pytest.mark.parametrize("likelihood", ["normal", "student_t", "heteroscedastic"])
 def test_targets_that_are_all_the_same_say_nothing_of_the_noise(likelihood: str) -> None:
     options = {"learn_std": True} if likelihood == "normal" else {}
-    model = bf.bayesify(net(2 if likelihood == "heteroscedastic" else 1), "point", bf.likelihood(likelihood, **options))
+    plain = net(2 if likelihood == "heteroscedastic" else 1)
+    model = bf.bayesify(plain, "point", bf.likelihood(likelihood, **options))
     begun(model, torch.full_like(Y, 7.0))
     with torch.no_grad():
         _, var = model.likelihood.summarize(model.net(X))
