@@ -168,10 +168,32 @@ def test_a_resumed_run_is_the_same(ema: float | None, tmp_path: Path) -> None:
 @pytest.mark.parametrize("likelihood", ["normal", "student_t", "heteroscedastic"])
 def test_targets_that_are_all_the_same_say_nothing_of_the_noise(likelihood: str) -> None:
     options = {"learn_std": True} if likelihood == "normal" else {}
-    model = bf.bayesify(
-        net(2 if likelihood == "heteroscedastic" else 1), "point", bf.likelihood(likelihood, **options)
-    )
+    plain = net(2 if likelihood == "heteroscedastic" else 1)
+    model = bf.bayesify(plain, "point", bf.likelihood(likelihood, **options))
     begun(model, torch.full_like(Y, 7.0))
     with torch.no_grad():
         _, var = model.likelihood.summarize(model.net(X))
     assert var.isfinite().all() and var.min() > 0.1
+
+
+def test_chains_side_by_side_start_alike() -> None:
+    """Every chain by itself, the others from weights of their own, lies about the mean of the targets at once."""
+    method = bf.ThermostatMCMC(burn_in=0, every=1, warm_start=False)
+    model = bf.bayesify(net(), method, bf.likelihood("normal", learn_std=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bf.SamplingWarning)
+        bf.sample_chains(model, batches(), num_chains=3, epochs=1, lr=1e-9)
+        found = model.predict(X, 12, keep_samples=True).samples
+    assert float(model.likelihood.std.detach()) == pytest.approx(float(Y.std(correction=0)), rel=0.05)
+    assert (found.mean((1, 2)) - Y.mean()).abs().max() < 5
+
+
+def test_standardised_targets_change_nothing() -> None:
+    for likelihood, outputs in (("normal", 1), ("student_t", 1), ("heteroscedastic", 2)):
+        options = {"learn_std": True} if likelihood == "normal" else {}
+        model = bf.bayesify(net(outputs), "point", bf.likelihood(likelihood, **options))
+        before = [p.clone() for p in model.parameters()]
+        history = begun(model, (Y - Y.mean()) / Y.std())
+        assert not any("targets are" in note for note in history.notes)
+        for old, new in zip(before, model.parameters(), strict=True):
+            torch.testing.assert_close(old, new)

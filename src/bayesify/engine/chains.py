@@ -10,6 +10,7 @@ from torch.func import functional_call, vmap
 from bayesify import torch_internals as internals
 from bayesify.batches import check_loader, inputs_of, target_of, to_device
 from bayesify.checks import Count, NonFiniteError, NotNegativeCount, Positive, checked
+from bayesify.engine.first_guess import first_guess
 from bayesify.engine.position import agree_on_num_data
 from bayesify.engine.sampling_check import ACTIONS, acting, check_draws
 from bayesify.engine.schedules import make_schedule
@@ -47,8 +48,8 @@ def sample_chains(
     For networks so small that one chain leaves the machine idle. Chain 0 starts from the network as it is, the
     others from new weights (`reset_parameters` of every layer). Draws are kept at the method's sample times, beside
     those that the model has; whether the sampler samples and the chains agree is checked, as in `bf.fit`.
-    A noise level that is learned (`learn_std`) is one for all chains. `lr`, `schedule` and `on_bad_sampling` as in
-    `bf.fit`.
+    A noise level that is learned (`learn_std`) is one for all chains. It starts as in `bf.fit`, and `lr`, `schedule`
+    and `on_bad_sampling` are as there.
     Larger networks: `bf.fit_members` with one chain for every process or group of processes.
 
     >>> bf.sample_chains(model, loader, num_chains=8, epochs=100, lr=1e-2)
@@ -67,7 +68,7 @@ def sample_chains(
     num_examples = sum(len(target_of(batch)) for batch in batches)
     agree_on_num_data(model, num_examples)
     num_steps = epochs * len(batches)
-    chains = _Chains(model, num_chains, method.default_lr(model) if lr is None else lr, seed)
+    chains = _Chains(model, num_chains, method.default_lr(model) if lr is None else lr, seed, batches)
     method.begin(model, chains.sampler, num_steps)
     scheduler = make_schedule(schedule or method.default_schedule(), chains.sampler, num_steps)
     due = method.due(num_steps)
@@ -107,11 +108,14 @@ def _sampling(model: BayesianModule) -> tuple[ThermostatMCMC, Chain, StoredDraws
 class _Chains:
     """The weights of all chains, (chains, *shape) each, and the sampler that moves them."""
 
-    def __init__(self, model: BayesianModule, num_chains: int, lr: float, seed: int) -> None:
+    def __init__(
+        self, model: BayesianModule, num_chains: int, lr: float, seed: int, batches: Sequence[Any]
+    ) -> None:
         method, chain, self.store = _sampling(model)
         self.model, self.chain = model, chain
         self.first, self.num_chains, self.steps = self.store.next_chain(), num_chains, 0
         self.stacked = _starts(model.net, num_chains, seed)
+        self._first_guess(batches)
         self.losses = torch.zeros(num_chains)
         random = {id(p) for name, p in self.stacked.items() if name in chain.slots}
         # a noise level is one for all chains, and follows the mean of their losses
@@ -121,6 +125,15 @@ class _Chains:
         self.sampler = method.sampler_of(model, groups, lr, seed)
         self.watch = Watch(None, num_chains=num_chains)
         self.per_step: float | None = None  # examples in a step, on average
+
+    @torch.no_grad()
+    def _first_guess(self, batches: Sequence[Any]) -> None:
+        """The noise of a regression may start from the data; what moves in the network moves in all chains."""
+        before = {name: p.clone() for name, p in self.model.net.named_parameters()}
+        first_guess(self.model, batches)
+        for name, p in self.model.net.named_parameters():
+            if name in self.stacked:
+                self.stacked[name].add_(p - before[name])
 
     def step(self, batch: Any) -> None:
         """One step of every chain."""

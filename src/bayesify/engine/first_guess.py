@@ -23,7 +23,7 @@ BATCHES = 20
 
 
 @torch.no_grad()
-def first_guess(model: BayesianModule, loader: Iterable[Any], fabric: Any) -> str | None:
+def first_guess(model: BayesianModule, loader: Iterable[Any], fabric: Any = None) -> str | None:
     """Start a likelihood that is left to the data, and move the output bias of every network by the mean error, where
     the error exceeds the std of the targets; returns what was done, None for nothing.
 
@@ -34,14 +34,16 @@ def first_guess(model: BayesianModule, loader: Iterable[Any], fabric: Any) -> st
     model.likelihood.from_data = False
     with untouched(model), own_randomness(loader, 0, 0), evaluating(model):
         outputs, target, first = _seen(model, loader)
-    if fabric.world_size > 1:
+    if fabric is not None and fabric.world_size > 1:
         outputs, target = fabric.broadcast((outputs, target), src=0)
     if not outputs or not all(found.isfinite().all() for found in (*outputs, target)):  # which training names
         return None
-    moved = []
+    before, moved = [p.clone() for p in model.likelihood.parameters()], []
     for member, output in enumerate(outputs):
         lack = model.likelihood.start(output, target)
         moved.append(lack is not None and _moved(model, member, first, lack))
+    if not any(moved) and all(map(torch.equal, before, model.likelihood.parameters())):
+        return None  # near enough
     mean, std = float(target.double().mean()), std_of(target)
     bias = "is moved by the mean error" if any(moved) else "stays"
     return f"targets are {mean:.4g} ± {std:.4g}: the noise std starts from them, the output bias {bias}"

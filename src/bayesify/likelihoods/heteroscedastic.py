@@ -85,7 +85,7 @@ class Heteroscedastic(Likelihood):
     def start(self, output: Any, target: Tensor) -> Tensor | None:
         """The log-variance lacks what takes it to that of the noise."""
         mean, log_var = self.heads(output)
-        lack, std = lack_of(mean, target)
+        lack, std = lack_of(mean, target, (0.5 * log_var).exp().mean())
         if lack is None or std <= TINY:
             return None
         return torch.cat([lack, 2 * math.log(std) - log_var.double()], -1)

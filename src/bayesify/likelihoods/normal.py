@@ -80,7 +80,7 @@ class Normal(Likelihood):
         return self.log_prob(centre, target) - sum_over_example(spread / (2 * self.std.square()))
 
     def start(self, output: Tensor, target: Tensor) -> Tensor | None:
-        lack, std = lack_of(output, target)
+        lack, std = lack_of(output, target, self.std)
         if std > TINY:
             self.log_std.copy_(log_of_option("std", std))
         return lack

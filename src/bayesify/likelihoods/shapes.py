@@ -7,6 +7,7 @@ from torch import Tensor
 
 from bayesify.checks import as_tensor
 
+NEAR = 3  # noise off by less is found by training
 TINY = 1e-30  # noise below it is none: all targets are the same, or there is one
 
 
@@ -47,11 +48,13 @@ def std_of(target: Tensor) -> float:
     return float(y.var((0, *range(2, y.dim())) if y.dim() > 3 else 0, correction=0).mean().sqrt())
 
 
-def lack_of(mean: Tensor, target: Tensor) -> tuple[Tensor | None, float]:
+def lack_of(mean: Tensor, target: Tensor, noise: Tensor) -> tuple[Tensor | None, float]:
     """(y − mean, the std that the noise may start at: the error's, and at most that of the targets). None in place of
-    an error that is no larger than the targets' std."""
+    an error that is no larger than the targets' std. (None, 0) where the noise is right within a factor of NEAR."""
     error = target.double() - mean.double()
     std, size = std_of(target), float(error.square().mean().sqrt())
+    if size / NEAR <= float(noise) <= size * NEAR:
+        return None, 0.0
     return (error if size > std else None), min(std, size)
 
 

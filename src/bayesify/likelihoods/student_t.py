@@ -93,7 +93,7 @@ class StudentT(Likelihood):
         return normal_log_prob(mean, output.var + var, target)
 
     def start(self, output: Tensor, target: Tensor) -> Tensor | None:
-        lack, std = lack_of(output, target)
+        lack, std = lack_of(output, target, self.scale)
         df = float(self.df)
         width = std * math.sqrt((df - 2) / df) if df > 2.5 else std / 2
         if std > TINY:
