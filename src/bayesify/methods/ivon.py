@@ -55,7 +55,7 @@ class IVON(Method):
     kl_weight: Positive = 1.0
     prior: str | Prior | None = None
     temperature: Positive = 1.0
-    init_std: Positive = 0.3
+    init_std: Positive = 0.25
     beta1: Rate = 0.9
     beta2: Rate | None = None
     clip: Positive | None = None
