@@ -37,12 +37,12 @@ def test_a_convolutional_network() -> None:
     made = bf.bayesify(convolutional(), bf.Point())
     options, said = settle(made, pictures(), epochs=20)
     assert (options.recipe, options.optimizer, options.schedule) == ("convolutional", "sgd", "onecycle")
-    assert (options.lr, options.momentum, options.weight_decay) == (0.2 / 8, 0.9, 5e-4)
+    assert (options.lr, options.momentum, options.weight_decay) == (0.4 / 8, 0.9, 5e-4)
     assert said == (
-        "recipe convolutional (convolutions with batch or group norm): sgd, lr 0.025, momentum 0.9, "
+        "recipe convolutional (convolutions with batch or group norm): sgd, lr 0.05, momentum 0.9, "
         "weight decay 0.0005, onecycle over 20 epochs"
     )
-    assert settle(made, pictures(), epochs=20, accumulate=8)[0].lr == 0.2
+    assert settle(made, pictures(), epochs=20, accumulate=8)[0].lr == 0.4
 
 
 def test_what_is_settled_stays_so() -> None:
@@ -60,7 +60,7 @@ def test_explicit_options_win() -> None:
     given = {"epochs": 3, "weight_decay": 0.0, "schedule": "linear", "momentum": 0.5, "clip_norm": 2.0}
     options, said = settle(made, pictures(), **given)
     assert {name: getattr(options, name) for name in given} == given
-    assert said is not None and said.endswith(": sgd, lr 0.025, constant over 3 epochs")
+    assert said is not None and said.endswith(": sgd, lr 0.05, constant over 3 epochs")
     other, _ = settle(made, pictures(), optimizer="adam")
     assert (other.lr, other.momentum, other.weight_decay) == (1e-3, None, 5e-4)
     named, _ = settle(made, pictures(), recipe="transformer", lr=0.5)

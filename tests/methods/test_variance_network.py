@@ -171,7 +171,9 @@ def test_what_becomes_random() -> None:
         assert [w.name for w in model.selection.random] == expected
     with_biases = model_of(mlp(), where=bf.where.matching("^0"), biases=True)
     assert [w.name for w in with_biases.selection.random] == ["0.weight", "0.bias"]
-    assert model_of(mlp()).method == bf.VarianceNetwork(kl_weight=1.0)
+    decided = model_of(mlp()).method
+    assert (str(decided.where), decided.kl_weight) == ("(linear | conv)", 1.0)
+    assert decided.decided(where=None, kl_weight=None) == bf.VarianceNetwork()
     assert bf.bayesify(mlp(), "variance").method.name == "variance"
 
 

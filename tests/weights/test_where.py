@@ -115,7 +115,7 @@ def test_frozen_parameters_stay_and_are_named() -> None:
 
 
 def test_by_default_normalisation_stays_deterministic() -> None:
-    model = bf.bayesify(Backwards(), "mc_vi")
+    model = bf.bayesify(Backwards(), "vdp")
     assert set(model.summary().deterministic) == {"norm.weight", "norm.bias"}
     assert "not in where=~norm" in str(model.summary())
 

@@ -26,7 +26,7 @@ class MCDropout(Method):
     drop_prob:        for a network without dropout layers: each input unit (channel of a convolution) of a layer in
                       `where` is dropped with this probability, for every example by itself; left out, 0.05 in networks
                       with convolutions and 0.1 in others
-    prior_precision:  τ of a normal prior over all trained weights: the L2 term
+    prior_precision:  τ of a normal prior over all trained weights: the L2 term; 0: none, weight decay holds them
     where:            linear and convolution layers but those that see the inputs of the network, of which a draw would
                       lose its data; where there are no others, these
     """
@@ -40,8 +40,12 @@ class MCDropout(Method):
     needs_random = False
 
     drop_prob: Share | None = None
-    prior_precision: NotNegative = 1.0
+    prior_precision: NotNegative = 0.0
     where: Where = field(default=HIDDEN, kw_only=True)
+
+    @property
+    def needs_num_data(self) -> bool:
+        return self.prior_precision > 0
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Posterior:
         if dropout_layers(net):

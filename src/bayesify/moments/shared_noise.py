@@ -185,7 +185,7 @@ class Convolution(Linear):
         return var.mT if self.transposed else var
 
     def energies(self, at: Positions) -> Tensor:
-        if self.transposed:
+        if self.transposed or exporting():  # whose batches have any size, which torch would ask for here
             return super().energies(at)
         images, batch = for_seeds(self.x, at.delta), len(at.x)  # spares the squares of all patches
         convolve = PLAIN_CONVOLUTIONS[self.weight.dim() - 3]
@@ -270,7 +270,11 @@ def _gram_by_likeness(delta: Tensor, x: Tensor, var: Tensor, energy: Tensor) -> 
     own = energy.mean(-1, keepdim=True)
     tiny = torch.finfo(own.dtype).tiny ** 0.5
     scale = ((energy + tiny) / (own + tiny)).sqrt()  # (batch, groups, p, k)
-    delta = (delta.permute(1, 2, 3, 0, 4) * scale[..., None, :]).contiguous()  # (batch, groups, p, seeds, k)
+    if exporting():  # torch asks for the number of examples where dimensions are joined as below
+        delta = (delta * scale).transpose(0, 1)  # (batch, seeds, groups, p, k)
+        return pairs(delta.flatten(2), (alike[:, None] @ delta).flatten(2))
+    # (batch, groups, p, seeds, k)
+    delta = (delta.permute(1, 2, 3, 0, 4) * scale[..., None, :]).contiguous()
     met = (alike @ delta.flatten(3)).view_as(delta)
     return (
         pairs(delta.flatten(0, 2), met.flatten(0, 2))
