@@ -79,7 +79,7 @@ class VarianceNetwork(Method):
         "Expectations. ICLR 2019."
     )
 
-    where: Where | None = field(default=None, kw_only=True)  # type: ignore[assignment]
+    where: Where | None = field(default=None, kw_only=True)
     kl_weight: NotNegative | None = field(default=None, kw_only=True)
     parameterization: str = "layer"
     prior: str | Prior = LOG_UNIFORM
