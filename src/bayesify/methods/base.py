@@ -127,8 +127,8 @@ class Method(ABC):
 
 def weight_by_size(selection: Selection) -> float:
     """min(1, (10⁵ / D)^⅔) for D random weights: the KL of many more weights than there are data, each of which learns
-    next to nothing, would outweigh the likelihood. 0.043 for ResNet-18, where 0.01 leaves it too sure and 0.1 costs
-    accuracy."""
+    next to nothing, would outweigh the likelihood. The exponent comes from few runs: 0.043 for ResNet-18, where 0.05
+    was tried (docs/results/shootout.md)."""
     return min(1.0, (MOST_AT_FULL_WEIGHT / max(sum(w.numel for w in selection.random), 1)) ** (2 / 3))
 
 
