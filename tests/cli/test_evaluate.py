@@ -90,6 +90,7 @@ def test_draws_see_crops_and_flips(digits: Path, tmp_path: Path, monkeypatch: py
     cropped = Entry(lambda name, root: replace(found(name, root), augment="crop_flip"), "digits")
     monkeypatch.setitem(DATA, "digits", cropped)
     seen, plain = metrics(tmp_path, digits, "--augment"), metrics(tmp_path, digits)
+    assert plain == metrics(tmp_path, digits, "--no-augment")  # trained without crops, so that is the default
     assert seen["nll"] > plain["nll"]  # trained without crops
     assert seen == metrics(tmp_path, digits, "--augment")
     assert json.loads((tmp_path / "m.json").read_text())["augment"] is True

@@ -1,5 +1,6 @@
 """model.predict(augment=): every draw sees its own view of the inputs."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from torch import Generator, Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
+from bayesify.data import Loader, Normalisation, Split
 
 
 def net() -> nn.Module:
@@ -157,3 +159,85 @@ def test_compiled_draws_see_views(monkeypatch: pytest.MonkeyPatch) -> None:
     model = bf.bayesify(net(), "mc_vi", num_data=10)
     found = model.predict(torch.zeros(5, 4), 6, augment=noisy, compile=True, keep_samples=True)
     assert found.num_draws == 6 and (found.samples.std(1) > 0).all()
+
+
+def images() -> tuple[Loader, torch.Tensor]:
+    """A loader that crops and flips, and some of its images as the network gets them."""
+    raw = torch.randint(256, (24, 1, 8, 8), generator=seeded()).to(torch.uint8)
+    split = Split(raw, torch.arange(24) % 3)
+    of = Normalisation.of(raw)
+    return Loader(split, 8, shuffle=True, normalise=of, augment="crop_flip"), of.inputs(raw[:6])
+
+
+def convolutions() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3))
+
+
+VIEWED = {
+    "mc_vi": bf.MonteCarloVI(),
+    "emp": bf.EnsemblePatching(),
+    "ensemble": bf.DeepEnsemble(num_members=3),
+}
+
+
+@pytest.mark.parametrize("name", VIEWED)
+def test_training_with_crops_leaves_its_views_to_predictions(name: str, tmp_path: Path) -> None:
+    loader, x = images()
+    model = bf.bayesify(convolutions(), VIEWED[name], num_data=24)
+    assert model.own_views() is None and model.augment is None
+    bf.fit(model, loader, epochs=1, progress=False, seed=0)
+    assert model.augment == loader.views() == model.own_views()
+    assert "every draw sees a crop and flip of its own" in str(model.summary())
+    asked = model.predict(x, 6, generator=seeded(), augment=model.augment).probs
+    assert torch.equal(model.predict(x, 6, generator=seeded()).probs, asked)
+    assert not torch.allclose(model.predict(x, 6, generator=seeded(), augment=None).probs, asked)
+    plain, viewed = (
+        bf.evaluate(model, loader, 6, generator=seeded(), augment=a) for a in (None, model.augment)
+    )
+    assert bf.evaluate(model, loader, 6, generator=seeded()) == viewed != plain
+    bf.save(model, tmp_path / "m.safetensors")
+    again = bf.load(tmp_path / "m.safetensors", convolutions())
+    assert again.augment == model.augment
+    assert torch.equal(again.predict(x, 6, generator=seeded()).probs, asked)
+    bf.fit(model, Loader(loader_split(loader), 8), epochs=1, progress=False, seed=0)
+    assert model.augment is None  # trained without, last
+
+
+@pytest.mark.parametrize("method", [bf.Point(), bf.DensityPropagation()])
+def test_one_pass_stays_one(method: bf.methods.Method) -> None:
+    loader, x = images()
+    model = bf.bayesify(convolutions(), method, num_data=24)
+    bf.fit(model, loader, epochs=1, progress=False, seed=0)
+    assert model.augment is not None and model.own_views() is None
+    assert "crop and flip" not in str(model.summary())
+    assert torch.equal(
+        model.predict(x, 5, generator=seeded()).probs,
+        model.predict(x, 5, generator=seeded(), augment=None).probs,
+    )
+    assert model.predict(x, 5, augment=model.augment).num_draws == 5
+
+
+def test_one_draw_and_the_mean_weights_see_the_input_as_it_is() -> None:
+    loader, x = images()
+    model = bf.bayesify(convolutions(), bf.MonteCarloVI(), num_data=24)
+    model.augment = loader.views()
+    for options in ({"num_draws": 1}, {"mode": "stochastic"}, {"mode": "deterministic"}):
+        as_it_is = model.predict(x, **options, generator=seeded(), augment=None)
+        assert torch.equal(model.predict(x, **options, generator=seeded()).probs, as_it_is.probs)
+
+
+def test_merged_models_keep_views_that_all_have(tmp_path: Path) -> None:
+    loader, _ = images()
+    for seed, views in enumerate((loader.views(), loader.views(), None)):
+        torch.manual_seed(seed)
+        model = bf.bayesify(convolutions(), bf.Point(), num_data=24)
+        model.augment = views
+        bf.save(model, tmp_path / f"{seed}.safetensors")
+    files = [tmp_path / f"{seed}.safetensors" for seed in range(3)]
+    assert bf.merge(files[:2], convolutions()).augment == loader.views()
+    assert bf.merge(files, convolutions()).augment is None
+
+
+def loader_split(loader: Loader) -> Split:
+    """The examples of a loader, without its crops."""
+    return Split(torch.cat([x for x, _ in loader]), torch.cat([y for _, y in loader]))

@@ -43,12 +43,13 @@ def evaluate(
     split: Annotated[str, typer.Option(help="Part of the data: test, val or train.")] = "test",
     num_draws: NumDraws = 20,
     augment: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--augment",
+            "--augment/--no-augment",
             help="Every draw sees its own crop and flip, at two thirds of the strength in training.",
+            show_default="where training cropped and flipped and draws are averaged anyway",
         ),
-    ] = False,
+    ] = None,
     num_bins: Annotated[int, typer.Option(min=1, help="Bins of confidence in ece and mce.")] = 15,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Examples at a time.", show_default="as in training")
@@ -88,7 +89,7 @@ def evaluate(
     if suite is not None:
         if augment:
             raise ValueError(
-                "--augment is for the metrics: suites take the inputs as they are; leave out --suite"
+                "--augment is for the metrics: suites predict as the model does by itself; leave out --suite"
             )
         if data is not None or split != "test" or predictions is not None:
             raise ValueError(
@@ -104,8 +105,8 @@ def evaluate(
     model = trained.model(weights, torch_device)
     ds = trained.data(data, root, **options.get("data", {}))
     loader = trained.loader(split_of(ds, split), batch_size, torch_device)
-    views = _views(ds, trained.normalisation) if augment else None
-    metrics = measure(model, loader, trained.normalisation, num_draws, num_bins, views)
+    views = _views(model, ds, trained.normalisation, augment)
+    metrics = measure(model, loader, trained.normalisation, num_draws, num_bins, augment=views)
     facts: dict[str, Any] = {
         "run": str(run),
         "weights": weights,
@@ -113,14 +114,14 @@ def evaluate(
         "split": split,
         "num_draws": num_draws,
     }
-    facts |= {"augment": True} if augment else {}
+    facts |= {"augment": views is not None}
     members, each = shares(model, num_draws, views)
     caption = f"{run}, {weights} model, {counted(members * each, 'draw')}"
     output().print(metrics_table(f"{ds.name}, {split} part", metrics, caption))
     if predictions is not None:
         from torch import Generator
 
-        seen: Any = OriginalUnits(model, trained.normalisation, views)
+        seen: Any = OriginalUnits(model, trained.normalisation, augment=views)
         batches = OriginalTargets(loader, trained.normalisation)
         generator = Generator(torch_device).manual_seed(0)
         count = write_predictions(seen, batches, predictions, num_draws, generator)
@@ -131,10 +132,13 @@ def evaluate(
         write_rows(csv, [{**facts, **metrics}])
 
 
-def _views(ds: Any, normalisation: Any) -> Any:
-    """What a data set makes of its inputs, as the network gets them."""
+def _views(model: Any, ds: Any, normalisation: Any, augment: bool | None) -> Any:
+    """What every draw sees: where nothing was said what the model does by itself, else the data set's own views of its
+    inputs, as the network gets them, or None."""
     from dataclasses import replace
 
+    if not augment:
+        return model.own_views() if augment is None else None
     found = replace(ds, normalisation=normalisation).views()
     if found is None:
         raise ValueError(f"--augment: the data set {ds.name!r} has no augmentation; leave it out")

@@ -1,6 +1,6 @@
 """Predictions in the units of the original targets."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from bayesify.predict.mixture import OutputMixture
 class OriginalUnits:
     """A model of standardised targets, seen in original units: y = target_mean + target_std · t.
 
-    Means are moved back, variances multiplied by target_std²; classification passes through. augment: of every
+    Means are moved back, variances multiplied by target_std²; classification passes through. options: of every
     prediction.
     """
 
@@ -23,9 +23,9 @@ class OriginalUnits:
         self,
         model: bf.BayesianModule,
         normalisation: Normalisation,
-        augment: Callable[..., Any] | None = None,
+        **options: Any,
     ) -> None:
-        self.model, self.augment = model, augment
+        self.model, self.options = model, options
         self.likelihood = model.likelihood
         self.normalisation = normalisation
 
@@ -35,9 +35,7 @@ class OriginalUnits:
 
     def predict(self, x: Any, num_draws: int = 20, **options: Any) -> bf.Predictive:
         """As `model.predict`, in original units."""
-        if self.augment is not None:
-            options.setdefault("augment", self.augment)
-        prediction = self.model.predict(x, num_draws, **options)
+        prediction = self.model.predict(x, num_draws, **{**self.options, **options})
         if self.likelihood.task == "classification":
             return prediction
         n = self.normalisation
@@ -80,9 +78,9 @@ def evaluate(
     normalisation: Normalisation,
     num_draws: int,
     num_bins: int = 15,
-    augment: Callable[..., Any] | None = None,
+    **options: Any,
 ) -> dict[str, float]:
-    """`bf.evaluate` in original units, with draws that are the same every time."""
+    """`bf.evaluate` in original units, with draws that are the same every time; options of every prediction."""
     generator = Generator(loader.device).manual_seed(0)
-    seen: Any = OriginalUnits(model, normalisation, augment)
+    seen: Any = OriginalUnits(model, normalisation, **options)
     return bf.evaluate(seen, OriginalTargets(loader, normalisation), num_draws, num_bins, generator)

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
+
+from bayesify.data.normalisation import Normalisation
 
 PADDING = 4  # in training
 
@@ -73,6 +76,35 @@ class CropFlip:
             choices = draw_choices(len(images), generator, self.padding).to(images.device)
         fill = torch.tensor(self.fill, dtype=images.dtype, device=images.device).view(-1, 1, 1)
         return crop_flip(images - fill, choices, self.padding) + fill
+
+    def data(self) -> dict[str, Any]:
+        """The fields, as files hold them."""
+        return {
+            "padding": self.padding,
+            "fill": list(self.fill) if isinstance(self.fill, tuple) else self.fill,
+        }
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> "CropFlip":
+        """What `data` was made from."""
+        fill = data["fill"]
+        return cls(data["padding"], tuple(fill) if isinstance(fill, list) else fill)
+
+
+def views(
+    augment: str, normalisation: Normalisation, channels: int, strength: float = 2 / 3
+) -> CropFlip | None:
+    """An augmentation at a share of its strength in training, of inputs as a `Loader` gives them, for
+    `model.predict(augment=)`; None for no augmentation.
+
+    strength: of the crops; what was flipped in training is flipped
+    """
+    if not 0 <= strength <= 1:
+        raise ValueError(f"strength={strength!r} must be a share of the strength in training, from 0 to 1")
+    if augment == "none":
+        return None
+    black = normalisation.inputs(torch.zeros(1, channels, 1, 1, dtype=torch.uint8))
+    return CropFlip(round(strength * PADDING), tuple(black.flatten().tolist()))
 
 
 #: name → function of (images, choices), or None for no augmentation

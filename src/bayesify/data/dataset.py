@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bayesify.data.augment import AUGMENTATIONS, PADDING, CropFlip
+from bayesify.data.augment import AUGMENTATIONS, CropFlip, views
 from bayesify.data.checks import check_counts, check_finite, check_labels, check_several_classes, check_shape
 from bayesify.data.image_files import ImageFiles
 from bayesify.data.normalisation import Normalisation
@@ -111,19 +111,8 @@ class DataSet:
         return {name: part for name, part in found.items() if part is not None and len(part)}
 
     def views(self, strength: float = 2 / 3) -> CropFlip | None:
-        """The set's own augmentation at a share of its strength in training, of inputs as a `Loader` gives them, for
-        `model.predict(augment=)`; None where it has none.
-
-        strength: of the crops; what was flipped in training is flipped
-        """
-        if not 0 <= strength <= 1:
-            raise ValueError(
-                f"strength={strength!r} must be a share of the strength in training, from 0 to 1"
-            )
-        if self.augment == "none":
-            return None
-        black = self.normalisation.inputs(torch.zeros(1, self.input_shape[0], 1, 1, dtype=torch.uint8))
-        return CropFlip(round(strength * PADDING), tuple(black.flatten().tolist()))
+        """The set's own augmentation at a share of its strength in training (`bayesify.data.augment.views`)."""
+        return views(self.augment, self.normalisation, self.input_shape[0], strength)
 
     def _check(self, split: Split, where: str) -> None:
         check_counts(len(split.inputs), len(split.targets), where)

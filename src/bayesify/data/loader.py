@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from bayesify.data.augment import AUGMENTATIONS, draw_choices
+from bayesify.data.augment import AUGMENTATIONS, CropFlip, draw_choices, views
 from bayesify.data.dataset import Split
 from bayesify.data.fingerprint import fingerprint
 from bayesify.data.image_files import ImageFiles
@@ -65,7 +65,7 @@ class Loader:
         self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
         self.device, self.dtype = torch.device(device), dtype
         self.num_data, self.epoch, self._first = len(split), 0, 0
-        self._augment = lookup(AUGMENTATIONS, augment, "augment")
+        self.augment, self._augment = augment, lookup(AUGMENTATIONS, augment, "augment")
         self._check(split, normalise, augment)
         self._inputs, self._targets = self._place(split, keep_on_device)
         self._normalise = (Normalisation.identity() if normalise is None else normalise).to(
@@ -86,6 +86,10 @@ class Loader:
         if not 0 <= batch_index <= len(self):
             raise ValueError(f"start_at({batch_index}): the epoch has batches 0..{len(self) - 1}")
         self._first = batch_index
+
+    def views(self, strength: float = 2 / 3) -> CropFlip | None:
+        """The augmentation at a share of its strength, for predictions; `bf.fit` leaves it to the model."""
+        return views(self.augment, self._normalise.to("cpu"), self._inputs.shape[1], strength)
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells these data from others, as plain data (`bayesify.data.fingerprint`)."""

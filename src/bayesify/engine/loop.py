@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from bayesify import torch_internals as internals
 from bayesify.batches import inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, NonFiniteLossError
+from bayesify.data import Loader
 from bayesify.engine.averaging import settle_statistics
 from bayesify.engine.capture import CapturedGradients
 from bayesify.engine.fingerprint import fingerprint_of
@@ -56,6 +57,8 @@ class Loop:
         if o.seed is not None:
             seed_everything(o.seed, self.fabric.global_rank)
         self.train = share_of_rank(train, self.fabric)
+        if isinstance(train, Loader):
+            model.augment = train.views()
         agree_on_num_data(model, number_of_examples(train))
         steps = number_of_steps(self.train, o.accumulate, o.steps_per_epoch)
         o, chosen = settled(o, model, train, steps, self.fabric.world_size)
@@ -340,7 +343,7 @@ class Loop:
         with state.ema.in_place() if state.ema is not None else nullcontext(), self.model.uncautioned():
             if state.ema is not None and not self._norm_is_frozen():
                 self._settle(state.epoch)
-            metrics = evaluate(self.model, self.val, self.o.val_draws, generator=generator)
+            metrics = evaluate(self.model, self.val, self.o.val_draws, generator=generator, augment=None)
             if state.is_best(metrics["nll"]) and self.folder.path is not None:
                 save_in_run(self.model, self.folder.path / "best.safetensors")
         return {f"val_{key}": value for key, value in metrics.items() if key != "num_data"}

@@ -15,6 +15,7 @@ from bayesify.likelihoods.shapes import log_of, match_real
 from bayesify.model import BayesianModule
 from bayesify.predict.calibration import calibrated, quantity
 from bayesify.predict.predictive import Predictive
+from bayesify.predict.views import AUTO
 
 LIMITS = (1e-3, 1e3)
 
@@ -25,7 +26,7 @@ def calibrate(
     val_loader: Iterable[Any] | None,
     num_draws: Count = 20,
     generator: Generator | None = None,
-    augment: Callable[..., Any] | None = None,
+    augment: Callable[..., Any] | str | None = AUTO,
 ) -> float | None:
     """Fit one number on validation data; `model.predict` uses it from then on, and `bf.save` stores it. Returns it.
 
@@ -51,7 +52,7 @@ def calibrate(
     if val_loader is None:
         return None
     try:
-        views = {} if augment is None else {"augment": augment}
+        views = {} if augment == AUTO else {"augment": augment}
         model.calibration = best_calibration(model, val_loader, num_draws, generator, **views)
     except BaseException:
         model.calibration = before

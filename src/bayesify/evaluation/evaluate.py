@@ -14,6 +14,7 @@ from bayesify.evaluation.metrics.registry import measured, needs_whole, reported
 from bayesify.likelihoods.shapes import match_real
 from bayesify.predict.nonfinite import counted_from
 from bayesify.predict.predictive import Predictive
+from bayesify.predict.views import AUTO
 
 #: uncertainties of a prediction that tell unknown inputs from known ones; larger is less certain
 SCORES: dict[str, Callable[[Predictive], Tensor]] = {
@@ -33,7 +34,7 @@ def evaluate(
     generator: Generator | None = None,
     *,
     ood: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
-    augment: Callable[..., Any] | None = None,
+    augment: Callable[..., Any] | str | None = AUTO,
 ) -> dict[str, float]:
     """Metrics of `model` over `loader`, which gives (input, target) pairs or dicts with "labels".
 
@@ -47,7 +48,7 @@ def evaluate(
     entropy, out of distribution positive; of named sets as "name/auroc".
     augment: every draw sees a view of its own, as in `model.predict`
     """
-    views = {} if augment is None else {"augment": augment}
+    views = {} if augment == AUTO else {"augment": augment}
     if not hasattr(model, "likelihood"):
         raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned")
     check_loader(loader, "loader")

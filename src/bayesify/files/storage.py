@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bayesify.atomic import read_header, read_tensors, stored_shapes, write_tensors
 from bayesify.checks import Count, NotNegativeCount, Positive, Range, check_content, fits, naming
+from bayesify.data.augment import CropFlip
 from bayesify.files.differences import Shape, differences, first_few, shapes_of
 from bayesify.files.packing import HOW, dense_shapes, pack, unpack
 from bayesify.likelihoods import LIKELIHOODS, Likelihood
@@ -117,6 +118,7 @@ def load(
         raise
     _warn_of_nonfinite(path, tensors, {name for name, _ in model.named_parameters()})
     model.calibration = header.get("calibration")  # files of 0.1 have none, nor the next
+    model.augment = CropFlip.of(header["augment"]) if "augment" in header else None
     return model if device is None else model.to(device)
 
 
@@ -129,6 +131,7 @@ HEADER: dict[str, Any] = {
     "random": list[str],
     "custom_output": bool,
     "calibration?": Positive | None,
+    "augment?": {"padding": Annotated[int, Range(least=0, most=64)], "fill": float | list[float]},
     "sparse?": HOW,
     "references?": dict,
 }
@@ -202,6 +205,7 @@ def header_of(model: BayesianModule) -> dict[str, Any]:
         "random": [w.name for w in model.selection.random],
         "custom_output": model.output is not None,
         "calibration": model.calibration,
+        **({} if model.augment is None else {"augment": model.augment.data()}),
         "posterior": model.posterior.plain_data(),
     }
 

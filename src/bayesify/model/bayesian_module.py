@@ -11,13 +11,14 @@ from torch import Generator, Tensor, nn
 
 from bayesify.batches import beside, device_of, first_examples
 from bayesify.checks import Positive, as_tensor, check_setting, check_whole, checked
+from bayesify.data.augment import CropFlip
 from bayesify.execution import compiling
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
 from bayesify.model.gains import fit_gains
 from bayesify.model.lock import Lock
 from bayesify.model.summary import Row, Summary
-from bayesify.moments import Moments, StandIn, of_moments
+from bayesify.moments import Moments, StandIn, holds, of_moments
 from bayesify.moments.sweep import finished
 from bayesify.names import check_choice
 from bayesify.objectives import Loss, negative_elbo
@@ -25,8 +26,9 @@ from bayesify.posteriors import Posterior, pick_member, without_guards
 from bayesify.posteriors.base import Says
 from bayesify.predict.at_means import AtMeans
 from bayesify.predict.calibration import calibrated, quantity
-from bayesify.predict.prediction import MODES, evaluating, is_loader, predict
+from bayesify.predict.prediction import MODES, evaluating, is_loader, predict, shares
 from bayesify.predict.predictive import Predictive
+from bayesify.predict.views import AUTO
 from bayesify.samplers import SamplingWarning
 from bayesify.weights import Call, Selection, as_call
 from bayesify.weights.calls import is_sharded, is_sharded_unit
@@ -44,6 +46,8 @@ class BayesianModule(nn.Module):
     cautioned: bool = False
     #: fitted by `bf.calibrate`, used by `predict`: a temperature (classes) or a scale of variances (regression)
     calibration: float | None = None
+    #: how training saw its images, gently: `bf.fit` takes it from a `bf.data.Loader` that crops and flips
+    augment: CropFlip | None = None
 
     def __init__(
         self,
@@ -131,7 +135,9 @@ class BayesianModule(nn.Module):
                        is, for networks that take NaN for missing, and raises where the output is NaN
         augment:       a function x -> another view of x, as `bf.data.CropFlip()`: every draw sees a view of its own,
                        made with the generator where the function takes generator=, and a model of one draw sees
-                       `num_draws` views. x is what the network gets. None: the inputs as they are
+                       `num_draws` views. x is what the network gets. "auto": `model.augment`, the crops and flips of
+                       training at two thirds of their strength, where draws or members are averaged anyway (not
+                       of one pass, which stays one). None: the inputs as they are
         """
         check_whole(num_draws, "num_draws", 1)
         if mode not in MODES:
@@ -142,6 +148,9 @@ class BayesianModule(nn.Module):
             )
         here = None if is_loader(x) else device_of(x)
         x = x if here is None else beside(self, x)
+        if options.get("augment", AUTO) == AUTO:
+            averaged = mode == "ensemble" and num_draws > 1 and not holds(x, Moments)
+            options["augment"] = self.own_views() if averaged else None
         with self._locked(), evaluating(self), torch.no_grad():
             if mode == "deterministic":
                 found = AtMeans(self).predict(x, num_draws, **options)
@@ -217,6 +226,10 @@ class BayesianModule(nn.Module):
             order.append(f"kl_weight {self.method.kl_weight:.3g}")
         if self.calibration is not None:
             order.append(f"predictions are calibrated: {quantity(self.likelihood)} {self.calibration:.4g}")
+        if self.own_views() is not None:
+            order.append(
+                "predictions: every draw sees a crop and flip of its own (predict(augment=None): none does)"
+            )
         if isinstance(caution, SamplingWarning):
             order.append(str(caution))
         return Summary(
@@ -243,6 +256,11 @@ class BayesianModule(nn.Module):
             f"the network returned {type(output).__name__}, which is neither a tensor nor has .logits: "
             f"say what to use with bayesify(..., output=lambda out: ...)"
         )
+
+    def own_views(self) -> CropFlip | None:
+        """What every draw of a prediction sees where nothing was said; None where one pass is all."""
+        one_pass = self.posterior.sampling == "moments" or max(shares(self, 2)) == 1
+        return None if one_pass else self.augment
 
     @contextmanager
     def uncautioned(self) -> Iterator[None]:

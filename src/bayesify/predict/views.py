@@ -12,6 +12,7 @@ from bayesify.torch_internals import pytree
 from bayesify.weights import Call, as_arguments, as_call
 
 Augment = Callable[..., Any]  # x -> a view of x; with generator= where it takes one
+AUTO = "auto"  # the views that the model was left by its training, where draws are averaged anyway
 
 
 class Views:
