@@ -22,9 +22,9 @@ test-compile: $(VENV)/installed-test
 test-browser: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m browser -rs tests/report
 
-# Samplers at their defaults: every posterior with known moments, and simulation-based calibration. An hour of one core.
+# Samplers at their defaults: every posterior with known moments, and simulation-based calibration. An hour of core time.
 test-sampling: $(VENV)/installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sampler_zoo.py --samplers atmc sgnht sghmc sgld psgld
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sampler_zoo.py --samplers atmc sgnht sghmc sgld psgld --jobs $$(nproc)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/sbc.py
 
 # Spoiled files of every format that is read: N of them, each with its own number, so that one can be had again.

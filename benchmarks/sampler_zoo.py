@@ -19,6 +19,9 @@ import argparse
 import json
 import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "samplers"))
@@ -51,6 +54,13 @@ def chosen(words: list[str]) -> list[Target]:
     return [t for t in all_targets() if not words or any(word in t.name for word in words)]
 
 
+def recovered(case: tuple[str, str], chains: int, steps: int, seed: int) -> Recovery:
+    """What a sampler makes of the target of this name."""
+    name, sampler = case
+    (target,) = (t for t in all_targets() if t.name == name)
+    return recover(target, sampler, chains, steps, seed=seed)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -60,12 +70,14 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=40)
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="processes beside each other, of one core each")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     rows, verdicts = [], Counter[tuple[str, str]]()
-    for target in chosen(args.targets):
-        for name in args.samplers:
-            found = recover(target, name, args.chains, args.steps, seed=args.seed)
+    cases = [*product([t.name for t in chosen(args.targets)], args.samplers)]
+    run = partial(recovered, chains=args.chains, steps=args.steps, seed=args.seed)
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for (_, name), found in zip(cases, (map if args.jobs == 1 else pool.map)(run, cases), strict=True):
             rows.append(cells(name, found))
             verdicts[name, found.verdict] += 1
             print(" | ".join(rows[-1]), *found.warnings, sep="\n    ", flush=True)

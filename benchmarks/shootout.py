@@ -3,6 +3,7 @@
     python benchmarks/shootout.py --data-root DATA --rows point emp ivon --seeds 0 1 2 --out OUT
     python benchmarks/shootout.py --data-root DATA --rows 'emp:{"method": {"spread": 0.3}}' --validation --out OUT
     python benchmarks/shootout.py --table OUT
+    python benchmarks/shootout.py --table OUT --json benchmarks/results/shootout.json
 
 CIFAR-10, ResNet-18, batches of 256, crops and flips, bf16-mixed; training is `bf.fit(model, loader, epochs=20)` with
 no other option. A row may change the method's fields ("method"), the options of `bf.fit` ("fit") and the epochs, or
@@ -13,8 +14,9 @@ train on all 50,000.
 A run writes OUT/<row>_<seed>.npz: log probabilities of the test set, with and without a view of its own for every
 draw, under 15 corruptions of severity 3 (2,000 images; with --validation every third of them), entropies of
 CIFAR-100's test set and of noise, and what it cost.
-`--table` makes all figures from these files (shootout_tables.py), so that ensembles are averages of runs. Runs are
-independent: --jobs N starts so many processes beside each other.
+`--table` makes all figures from these files (shootout_tables.py), so that ensembles are averages of runs; --json adds
+them to a file of figures, where those of other rows and seeds stay. Runs are independent: --jobs N starts so many
+processes beside each other.
 """
 
 import argparse
@@ -31,12 +33,13 @@ import torch
 from torch import Generator, Tensor
 
 import bayesify as bf
+from bayesify.atomic import read_json, write_json
 from bayesify.cli.where_text import parse_where
 from bayesify.data import Loader, Split, load
 from bayesify.data.loader import derived_seed
 from bayesify.nets import make
 from bayesify.studies.corruptions import COMMON, corrupt
-from shootout_tables import print_tables
+from shootout_tables import collected, print_tables
 
 NUM_VALIDATION, NUM_CORRUPTED, SEVERITY = 5000, 2000, 3
 
@@ -222,7 +225,7 @@ def start(a: argparse.Namespace, row: str, seed: int) -> tuple["subprocess.Popen
     for name, value in vars(a).items():
         if value is True:
             given[f"--{name}"] = []
-        elif name not in ("rows", "seeds", "jobs", "seconds", "table") and value not in (None, False):
+        elif name not in ("rows", "seeds", "jobs", "seconds", "table", "json") and value not in (None, False):
             given["--" + name.replace("_", "-")] = [str(value)]
     log = Path(a.out) / f"{row.partition(':')[0]}_{seed}.log"
     command = [
@@ -232,6 +235,15 @@ def start(a: argparse.Namespace, row: str, seed: int) -> tuple["subprocess.Popen
     ]
     process = subprocess.Popen(command, stdout=log.open("w"), stderr=subprocess.STDOUT)
     return process, log, time.perf_counter()
+
+
+def tabulate(a: argparse.Namespace) -> None:
+    """The tables of folders of runs and of a file of figures, which is written."""
+    path = None if a.json is None else Path(a.json)
+    data = collected(a.table, read_json(path) if path is not None and path.exists() else None)
+    print_tables(data)
+    if path is not None:
+        write_json(path, data)
 
 
 def main() -> None:
@@ -257,10 +269,11 @@ def main() -> None:
         "--seconds", type=float, default=1e9, help="of --jobs: those that still run then are stopped"
     )
     parser.add_argument("--out", default="shootout")
-    parser.add_argument("--table", nargs="+", help="folders of runs")
+    parser.add_argument("--table", nargs="*", help="folders of runs")
+    parser.add_argument("--json", help="file of figures that --table reads and writes")
     a = parser.parse_args()
-    if a.table:
-        return print_tables(a.table)
+    if a.table is not None:
+        return tabulate(a)
     Path(a.out).mkdir(parents=True, exist_ok=True)
     if a.jobs:
         return start_jobs(a)
@@ -269,7 +282,7 @@ def main() -> None:
         for row in a.rows:
             run = Run(data, row, seed)
             np.savez_compressed(Path(a.out) / f"{run.label}_{seed}.npz", **run.record())
-            print_tables([a.out], only=f"{run.label}_{seed}")
+            print(f"{run.label}_{seed} is written")
     return None
 
 

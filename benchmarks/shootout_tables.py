@@ -15,6 +15,11 @@ from bayesify.evaluation.metrics import ClassificationTally
 from bayesify.evaluation.metrics.registry import measured
 from timing import table
 
+KINDS = {"clean": "without views", "views": "a view for every draw"}
+PLAIN = "point"
+PERCENT = ("accuracy", "ece", "c-acc")
+ABOUT = ("row", "changes", "seed", "epochs", "num_train", "num_draws", "seconds", "parameters", "notes")
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -44,13 +49,12 @@ def read(folders: list[str]) -> dict[str, list[Stored]]:
 
 def averaged(runs: list[Stored]) -> Stored:
     """The deep ensemble of several runs: the mean of their probabilities."""
-    keys = [k for k in runs[0].arrays if k != "target" and not k.startswith("ood/")]
     arrays = {
         k: torch.stack([run.logs(k) for run in runs]).logsumexp(0).sub(np.log(len(runs))).numpy()
-        for k in keys
+        for k in runs[0].arrays
+        if k != "target" and not k.startswith("ood/")
     }
-    seconds = sum(run.about["seconds"] for run in runs)
-    return Stored(runs[0].about | {"seconds": seconds}, {"target": runs[0].arrays["target"], **arrays})
+    return Stored(runs[0].about, {"target": runs[0].arrays["target"], **arrays})
 
 
 def nll(logs: Tensor, target: Tensor) -> float:
@@ -79,6 +83,7 @@ def figures(run: Stored, kind: str) -> dict[str, float]:
         "cal. nll": calibrated_nll(logs, target),
         "ece": 100 * found["ece"],
         "brier": found["brier"],
+        "aurc": found["aurc"],
     }
     shifted = "corrupted/" if kind == "clean" else "corrupted_views/"
     names = [k for k in run.arrays if k.startswith(shifted)]
@@ -107,41 +112,59 @@ def worth(value: float, ensembles: list[float]) -> float:
     return float("nan")
 
 
-def ensembles_of(runs: list[Stored], kind: str) -> list[float]:
-    """Calibrated NLL of ensembles of 1, 2, … runs: means over all choices of so many."""
-    result = []
-    for size in range(1, len(runs) + 1):
-        each = [averaged(list(some)) for some in combinations(runs, size)]
-        result.append(float(np.mean([calibrated_nll(e.logs(kind), e.target) for e in each])))
+def collected(folders: list[str], before: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Every run's figures as plain data, beside those of `before`; ensembles of the plain runs, by their size."""
+    runs = {f"{each['row']} {each['seed']}": each for each in (before or {}).get("runs", [])}
+    found = read(folders)
+    for row, stored in found.items():
+        for run in stored:
+            about = {key: run.about[key] for key in ABOUT}
+            each = {kind: figures(run, kind) for kind in KINDS}
+            runs[f"{row} {about['seed']}"] = {**about, **each}
+    result = {"runs": [runs[key] for key in sorted(runs)], "ensembles": (before or {}).get("ensembles", {})}
+    plain = found.get(PLAIN, [])
+    if len(plain) > len(result["ensembles"].get("seeds", [])):
+        each = {kind: ensembles_of(plain, kind) for kind in KINDS}
+        result["ensembles"] = {"seeds": [run.about["seed"] for run in plain], **each}
     return result
 
 
-PERCENT = ("accuracy", "ece", "c-acc")
+def ensembles_of(runs: list[Stored], kind: str) -> list[dict[str, float]]:
+    """Figures of ensembles of 1, 2, … runs: means over all choices of so many."""
+    result = []
+    for size in range(1, len(runs) + 1):
+        each = [figures(averaged(list(some)), kind) for some in combinations(runs, size)]
+        result.append({name: float(np.mean([f[name] for f in each])) for name in each[0]})
+    return result
 
 
-def print_tables(folders: list[str], only: str | None = None) -> None:
+def lines(data: dict[str, Any], kind: str) -> list[tuple[str, list[dict[str, Any]], dict[str, float]]]:
+    """(row, its runs, the means of their figures) of every row, then the ensembles of plain runs."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for run in data["runs"]:
+        rows.setdefault(run["row"], []).append(run)
+    found = [(row, runs, means([run[kind] for run in runs])) for row, runs in rows.items()]
+    sizes = data["ensembles"].get(kind, [])[1:]
+    return found + [(f"{i} plain runs averaged", [], each) for i, each in enumerate(sizes, 2)]
+
+
+def means(some: list[dict[str, float]]) -> dict[str, float]:
+    return {name: float(np.mean([each[name] for each in some])) for name in some[0]}
+
+
+def print_tables(data: dict[str, Any]) -> None:
     """A table without views and one with them."""
-    found = read(folders)
-    if only is not None:
-        found = {row: [r for r in runs if f"{row}_{r.about['seed']}" == only] for row, runs in found.items()}
-        found = {row: runs for row, runs in found.items() if runs}
-    for kind in ("clean", "views"):
-        plain = found.get("point", [])
-        sizes = ensembles_of(plain, kind) if len(plain) > 1 else []
-        names = [*figures(next(iter(found.values()))[0], kind)]
-        rows = [cells(row, runs, kind, names, sizes) for row, runs in found.items()]
-        for size in range(2, len(plain) + 1):
-            some = [averaged(list(each)) for each in list(combinations(plain, size))[:5]]
-            rows.append(cells(f"ensemble of {size} runs", some, kind, names, sizes))
-        header = ["row", "runs", *names, "seconds", *(["worth"] if sizes else [])]
-        table("without views" if kind == "clean" else "a view for every draw", rows, header)
+    for kind, title in KINDS.items():
+        sizes = [each["cal. nll"] for each in data["ensembles"].get(kind, [])]
+        rows, names = lines(data, kind), [*data["runs"][0][kind]]
+        header = ["row", "runs", *names, "seconds", *(["worth"] if sizes[1:] else [])]
+        body = []
+        for row, runs, mean in rows:
+            seconds = f"{np.mean([run['seconds'] for run in runs]):.0f}" if runs else ""
+            value = [f"{worth(mean['cal. nll'], sizes):.2f}"] if sizes[1:] else []
+            body.append([row, str(len(runs)), *(shown(mean, n) for n in names), seconds, *value])
+        table(title, body, header)
 
 
-def cells(row: str, runs: list[Stored], kind: str, names: list[str], sizes: list[float]) -> list[str]:
-    """The means over runs, and how many networks they are worth."""
-    each = [figures(run, kind) for run in runs]
-    means = {name: float(np.mean([f[name] for f in each])) for name in names if name in each[0]}
-    texts = [f"{means[n]:.2f}" if n in PERCENT else f"{means[n]:.4f}" if n in means else "" for n in names]
-    seconds = sum(run.about["seconds"] for run in runs) / len(runs)
-    worths = [f"{worth(means['cal. nll'], sizes):.2f}"] if sizes else []
-    return [row, str(len(runs)), *texts, f"{seconds:.0f}", *worths]
+def shown(mean: dict[str, float], name: str) -> str:
+    return "" if name not in mean else f"{mean[name]:.2f}" if name in PERCENT else f"{mean[name]:.4f}"
