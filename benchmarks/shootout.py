@@ -20,6 +20,7 @@ processes beside each other.
 """
 
 import argparse
+import dataclasses
 import json
 import subprocess
 import sys
@@ -137,6 +138,10 @@ class Run:
         start = time.perf_counter()
         arrays = self.predictions(model)
         about["predict_seconds"] = time.perf_counter() - start
+        if model.posterior.sampling == "moments":
+            x = self.data.normalised(torch.as_tensor(self.data.test.inputs[:500]))
+            found = bf.diagnostics.moment_check(model, [(x, self.data.test.targets[:500])], num_examples=500)
+            about["moments"] = dataclasses.asdict(found)
         return {"about": np.array(json.dumps(about, default=str)), **arrays}
 
     @property

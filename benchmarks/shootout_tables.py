@@ -18,7 +18,7 @@ from timing import table
 KINDS = {"clean": "without views", "views": "a view for every draw"}
 PLAIN = "point"
 PERCENT = ("accuracy", "ece", "c-acc")
-ABOUT = ("row", "changes", "seed", "epochs", "num_train", "num_draws", "seconds", "parameters", "notes")
+ABOUT = ("row", "changes", "seed", "epochs", "num_train", "num_draws", "seconds", "parameters", "notes", "moments")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def collected(folders: list[str], before: dict[str, Any] | None = None) -> dict[
     found = read(folders)
     for row, stored in found.items():
         for run in stored:
-            about = {key: run.about[key] for key in ABOUT}
+            about = {key: run.about[key] for key in ABOUT if key in run.about}
             each = {kind: figures(run, kind) for kind in KINDS}
             runs[f"{row} {about['seed']}"] = {**about, **each}
     result = {"runs": [runs[key] for key in sorted(runs)], "ensembles": (before or {}).get("ensembles", {})}
