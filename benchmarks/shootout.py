@@ -40,7 +40,7 @@ from bayesify.data import Loader, Split, load
 from bayesify.data.loader import derived_seed
 from bayesify.nets import make
 from bayesify.studies.corruptions import COMMON, corrupt
-from shootout_tables import collected, print_tables
+from shootout_tables import collected, print_tables, put_tables
 
 NUM_VALIDATION, NUM_CORRUPTED, SEVERITY = 5000, 2000, 3
 
@@ -133,6 +133,7 @@ class Run:
             "seconds": seconds,
             "parameters": trained,
             "notes": history.notes,
+            "default": "clean" if model.own_views() is None else "views",
             "epoch_seconds": [row.get("seconds") for row in history],
         }
         start = time.perf_counter()
@@ -230,7 +231,10 @@ def start(a: argparse.Namespace, row: str, seed: int) -> tuple["subprocess.Popen
     for name, value in vars(a).items():
         if value is True:
             given[f"--{name}"] = []
-        elif name not in ("rows", "seeds", "jobs", "seconds", "table", "json") and value not in (None, False):
+        elif name not in ("rows", "seeds", "jobs", "seconds", "table", "json", "markdown") and value not in (
+            None,
+            False,
+        ):
             given["--" + name.replace("_", "-")] = [str(value)]
     log = Path(a.out) / f"{row.partition(':')[0]}_{seed}.log"
     command = [
@@ -249,6 +253,8 @@ def tabulate(a: argparse.Namespace) -> None:
     print_tables(data)
     if path is not None:
         write_json(path, data)
+    if a.markdown is not None:
+        put_tables(Path(a.markdown), data)
 
 
 def main() -> None:
@@ -276,6 +282,7 @@ def main() -> None:
     parser.add_argument("--out", default="shootout")
     parser.add_argument("--table", nargs="*", help="folders of runs")
     parser.add_argument("--json", help="file of figures that --table reads and writes")
+    parser.add_argument("--markdown", help="page whose tables, between their marks, --table writes anew")
     a = parser.parse_args()
     if a.table is not None:
         return tabulate(a)

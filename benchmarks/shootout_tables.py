@@ -18,7 +18,19 @@ from timing import table
 KINDS = {"clean": "without views", "views": "a view for every draw"}
 PLAIN = "point"
 PERCENT = ("accuracy", "ece", "c-acc")
-ABOUT = ("row", "changes", "seed", "epochs", "num_train", "num_draws", "seconds", "parameters", "notes", "moments")
+ABOUT = (
+    "row",
+    "changes",
+    "seed",
+    "epochs",
+    "num_train",
+    "num_draws",
+    "seconds",
+    "parameters",
+    "notes",
+    "default",
+    "moments",
+)
 
 
 @dataclass(frozen=True)
@@ -168,3 +180,55 @@ def print_tables(data: dict[str, Any]) -> None:
 
 def shown(mean: dict[str, float], name: str) -> str:
     return "" if name not in mean else f"{mean[name]:.2f}" if name in PERCENT else f"{mean[name]:.4f}"
+
+
+COLUMNS = {
+    "accuracy": "accuracy %",
+    "nll": "NLL",
+    "cal. nll": "calibrated",
+    "ece": "ECE %",
+    "brier": "Brier",
+    "aurc": "AURC",
+    "c-nll": "NLL, 15 corruptions",
+    "c-acc": "accuracy % there",
+    "auroc cifar100": "AUROC, CIFAR-100",
+}
+
+
+def put_tables(page: Path, data: dict[str, Any]) -> None:
+    """The tables of a page, between <!-- shootout KIND --> and <!-- end -->. KIND is "clean", "views", or "default": each
+    row as its method predicts by itself, * with views."""
+    text = page.read_text(encoding="utf-8")
+    for kind in (*KINDS, "default"):
+        before, mark, rest = text.partition(f"<!-- shootout {kind} -->\n")
+        if mark:
+            text = before + mark + markdown(data, kind) + "<!-- end -->" + rest.partition("<!-- end -->")[2]
+    page.write_text(text, encoding="utf-8")
+
+
+def markdown(data: dict[str, Any], kind: str) -> str:
+    """One table: mean ± standard deviation over seeds, where there are several."""
+    names = [n for n in COLUMNS if n in data["runs"][0]["clean"]]
+    header = ["", *(COLUMNS[n] for n in names), "seeds", "worth, networks"]
+    rows = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    tables = {k: lines(data, k) for k in KINDS}
+    for i, (row, runs, _) in enumerate(tables["clean"]):
+        used = kind if kind in KINDS else runs[0].get("default", "clean") if runs else "clean"
+        mean = tables[used][i][2]
+        sizes = [each["cal. nll"] for each in data["ensembles"].get(used, [])]
+        label = row + (" *" if kind == "default" and used == "views" else "")
+        texts = [spread([run[used] for run in runs] or [mean], n) for n in names]
+        rows.append(
+            f"| {label} | {' | '.join(texts)} | {len(runs) or ''} | {worth(mean['cal. nll'], sizes):.1f} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def spread(some: list[dict[str, float]], name: str) -> str:
+    """ "92.8 ± 0.1"."""
+    values = [each[name] for each in some if name in each]
+    if not values:
+        return ""
+    digits = {"accuracy": 1, "c-acc": 1, "ece": 1, "brier": 4, "aurc": 4}.get(name, 3)
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
