@@ -196,8 +196,10 @@ COLUMNS = {
 
 
 def put_tables(page: Path, data: dict[str, Any]) -> None:
-    """The tables of a page, between <!-- shootout KIND --> and <!-- end -->. KIND is "clean", "views", or "default": each
-    row as its method predicts by itself, * with views."""
+    """The tables of a page, between <!-- shootout KIND --> and <!-- end -->.
+
+    KIND is "clean", "views", or "default": each row as its method predicts by itself, * with views.
+    """
     text = page.read_text(encoding="utf-8")
     for kind in (*KINDS, "default"):
         before, mark, rest = text.partition(f"<!-- shootout {kind} -->\n")

@@ -46,6 +46,8 @@ class BayesianModule(nn.Module):
     cautioned: bool = False
     #: fitted by `bf.calibrate`, used by `predict`: a temperature (classes) or a scale of variances (regression)
     calibration: float | None = None
+    #: what the method decided by the network, for `summary()`
+    chosen: str = ""
     #: how training saw its images, gently: `bf.fit` takes it from a `bf.data.Loader` that crops and flips
     augment: CropFlip | None = None
 
@@ -222,7 +224,9 @@ class BayesianModule(nn.Module):
         )
         rule, caution = self.selection.order_rule, self.posterior.caution()
         order = [f"where.input and where.output decided {rule}"] if rule else []
-        if self.method.kl_weight not in (None, 1.0):
+        if self.chosen:
+            order.append(self.chosen)
+        if self.method.kl_weight not in (None, 1.0) and "kl_weight" not in self.chosen:
             order.append(f"kl_weight {self.method.kl_weight:.3g}")
         if self.calibration is not None:
             order.append(f"predictions are calibrated: {quantity(self.likelihood)} {self.calibration:.4g}")

@@ -1,6 +1,7 @@
 """bayesify(): one line makes a network Bayesian."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import fields
 from typing import Any
 
 from torch import nn
@@ -11,10 +12,11 @@ from bayesify.batches import beside
 from bayesify.checks import check_fields, check_num_data
 from bayesify.likelihoods import Likelihood, check_likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
-from bayesify.methods import Method
+from bayesify.methods import DeepEnsemble, Method
 from bayesify.methods import method as make_method
 from bayesify.model.bayesian_module import MODELS, BayesianModule
 from bayesify.weights import Selection, as_call
+from bayesify.weights.kinds import KINDS, kind_of_network
 
 
 def bayesify(
@@ -58,12 +60,30 @@ def bayesify(
         num_data = int(num_data)
     call = None if example is None else as_call(beside(net, example))
     seen = None if call is None else (call.args, call.kwargs, output)
-    method = method.for_net(net, seen)
+    asked, method = method, method.for_net(net, seen)
     selection = method.select(net, seen)
     if not selection.random and method.needs_random:
         raise ValueError(f"where={method.where} selects no parameter of this network: {_why_none(selection)}")
     posterior = method.posterior(net, selection, call)
-    return BayesianModule(net, method, posterior, likelihood, selection, num_data, output)
+    model = BayesianModule(net, method, posterior, likelihood, selection, num_data, output)
+    model.chosen = _chosen(asked, method, net)
+    return model
+
+
+def _chosen(asked: Method, method: Method, net: nn.Module) -> str:
+    """What a method decided by the network, in words; "" for nothing."""
+    while isinstance(asked, DeepEnsemble) and isinstance(method, DeepEnsemble):
+        asked, method = asked.method, method.method
+    names = [f.name for f in fields(asked) if getattr(asked, f.name) is not getattr(method, f.name)]
+    made = {name: getattr(method, name) for name in names}
+    said = ", ".join(
+        f"{name}={_short(value)}" for name, value in made.items() if (name, value) != ("kl_weight", 1.0)
+    )
+    return f"chosen for this network ({KINDS[kind_of_network(net)]}): {said}" if said else ""
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _why_none(selection: Selection) -> str:
