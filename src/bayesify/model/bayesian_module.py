@@ -164,7 +164,11 @@ class BayesianModule(nn.Module):
             return self._copy(member, {name: value[0] for name, value in weights.items()})
 
     def mean_net(self) -> nn.Module:
-        """The network at the posterior mean, as a plain copy."""
+        """The network at the posterior mean, as a plain copy.
+
+        Its batch norm has the statistics of training, those of draws; `torch.optim.swa_utils.update_bn(loader, net)`
+        takes those of the mean.
+        """
         with self._copying("mean_net"):
             return self._copy(0, self.posterior.mean(self.net))
 
