@@ -1,7 +1,7 @@
 """Batches as a user hands them in: inputs, (input, target) pairs or mappings."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,22 @@ from bayesify.torch_internals import pytree
 TARGETS = ("labels", "label", "target", "targets")
 
 
+class PerMember(NamedTuple):
+    """A batch of its own, or an input or a target, for every member of an ensemble."""
+
+    each: list[Any]
+
+
+def for_members(value: Any, num_members: int) -> list[Any]:
+    """What every member gets: its own, or all the same."""
+    return value.each if isinstance(value, PerMember) else [value] * num_members
+
+
+def first_of(value: Any) -> Any:
+    """What the first member gets."""
+    return for_members(value, 1)[0]
+
+
 def check_loader(loader: Any, argument: str) -> None:
     """Raise where `loader` is nothing to iterate over."""
     if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
@@ -21,6 +37,8 @@ def check_loader(loader: Any, argument: str) -> None:
 
 def inputs_of(batch: Any) -> Any:
     """The input: of pairs the first, of dicts all but the target."""
+    if isinstance(batch, PerMember):
+        return PerMember([inputs_of(one) for one in batch.each])
     if isinstance(batch, Moments):
         return batch
     if isinstance(batch, list | tuple):
@@ -30,8 +48,10 @@ def inputs_of(batch: Any) -> Any:
     return batch
 
 
-def target_of(batch: Any) -> Tensor:
-    """The target: of pairs the second, of dicts the entry under one of `TARGETS`."""
+def target_of(batch: Any) -> Any:
+    """The target, a tensor: of pairs the second, of dicts the entry under one of `TARGETS`."""
+    if isinstance(batch, PerMember):
+        return PerMember([target_of(one) for one in batch.each])
     if isinstance(batch, Mapping):
         for key in TARGETS:
             if key in batch:

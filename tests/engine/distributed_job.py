@@ -21,6 +21,36 @@ def ddp_equals_one(folder: str) -> None:
     targets_keep_their_bits()
 
 
+def members_apart(folder: str) -> None:
+    """Members of a deep ensemble: on a loader of ours as one process on the joined batch, and on torch's, whose order
+    is that of a DistributedSampler, each in an order of its own that goes with the seed."""
+    made = ensemble()
+    bf.fit(made, Loader(data().train, 10, shuffle=True), devices=2, strategy="ddp", folder=folder, **SETTINGS)
+    seen: list[list[int]] = []
+    forward = bf.BayesianModule.forward
+
+    def looking(self: Any, x: Any, *, target: Any, **options: Any) -> Any:
+        seen.append([int(one[0, 0].item() * 1e6) for one in x.each])
+        return forward(self, x, target=target, **options)
+
+    bf.BayesianModule.forward = looking  # type: ignore[method-assign, assignment]
+    dataset = torch.utils.data.TensorDataset(data().train.inputs, data().train.targets)
+    for seed in (4, 4, 5):
+        loader = torch.utils.data.DataLoader(dataset, 10, shuffle=True)
+        options = SETTINGS | {"seed": seed, "epochs": 1}
+        bf.fit(ensemble(), loader, devices=2, strategy="ddp", **options)
+    per_run = len(seen) // 3
+    first, again, other = (seen[i * per_run : (i + 1) * per_run] for i in range(3))
+    assert first == again != other
+    assert all(len({row[m] for m in range(3)}) > 1 for row in first)
+
+
+def ensemble() -> bf.BayesianModule:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.ReLU(), torch.nn.Linear(12, 2))
+    return bf.bayesify(net, bf.DeepEnsemble(bf.Point(), 3))
+
+
 def targets_keep_their_bits() -> None:
     """In mixed precision the network computes in bfloat16, whose 8 bits would make all these targets 1."""
     split = Split(torch.randn(40, 3), 1 + torch.arange(40.0)[:, None] / 4096)

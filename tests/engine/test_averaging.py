@@ -90,6 +90,43 @@ def test_members_of_an_ensemble_are_settled_each() -> None:
         torch.testing.assert_close(member[1].running_mean, mean, rtol=1e-4, atol=1e-5)
 
 
+NOISY = {
+    "mc_vi": bf.MonteCarloVI(init_std=0.05),
+    "emp": bf.EnsemblePatching(3, spread=0.2),
+    "emp everywhere": bf.EnsemblePatching(3, "element", where=bf.where.all, spread=0.2),
+    "ivon": bf.IVON(),
+}
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_statistics_of_draws_around_averaged_weights(name: str) -> None:
+    """Four batches settle them, each with a draw of its own, so that their mean is within 6 standard errors of that of
+    400 passes over all examples: of 6 units 1e-8 leave it by chance."""
+    made = bf.bayesify(net(), NOISY[name], num_data=len(X))
+    bf.fit(made, loader(), epochs=6, lr=0.05, seed=0, ema=0.9, progress=False, compile=False)
+    means: list[Tensor] = []
+    hook = made.net[0].register_forward_hook(lambda *call: means.append(call[-1].mean(0)))
+    settled = made.net[1].running_mean.clone()
+    with torch.no_grad():
+        for _ in range(400):
+            made(X)
+    hook.remove()
+    drawn = torch.stack(means)
+    error = (drawn.var(0) * (1 / 4 + 1 / 400)).sqrt()
+    assert ((settled - drawn.mean(0)).abs() <= 6 * error + 1e-5).all()
+
+
+def test_a_mean_network_gets_statistics_of_its_own_from_a_loader() -> None:
+    """What the guide says to do: those of training are of draws."""
+    made = bf.bayesify(net(), bf.IVON(), num_data=len(X))
+    bf.fit(made, loader(), epochs=3, seed=0, progress=False, compile=False)
+    centre = made.mean_net()
+    mean = activations(centre[0]).mean(0)
+    assert not torch.allclose(centre[1].running_mean, mean, rtol=1e-3)
+    torch.optim.swa_utils.update_bn(loader(), centre)
+    torch.testing.assert_close(centre[1].running_mean, mean, rtol=1e-4, atol=1e-5)
+
+
 def test_a_finished_run_is_finished_alike(tmp_path: Any) -> None:
     states = [fitted("generator", ema=0.9, folder=tmp_path)[0].net.state_dict() for _ in range(2)]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

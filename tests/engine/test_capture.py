@@ -111,6 +111,7 @@ def assert_same(a: nn.Module, b: nn.Module) -> None:
         bf.MCDropout(0.2),
         bf.EnsemblePatching(),
         bf.DensityPropagation(),
+        bf.DeepEnsemble(bf.Point(), 2),
     ],
     ids=lambda m: type(m).__name__,
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from distributed_job import CHAIN, GPU_RUNS, SETTINGS, deterministic_model, sampled
+from distributed_job import CHAIN, GPU_RUNS, SETTINGS, deterministic_model, ensemble, sampled
 from test_checkpoint import assert_same_run, tensors
 from training_job import data
 
@@ -45,6 +45,15 @@ def test_two_processes_train_like_one_on_the_joined_batch(
     two = tensors(tmp_path / "two" / "chain" / "model.safetensors")
     for name, value in chain.net.state_dict().items():
         torch.testing.assert_close(two[f"net.{name}"], value, rtol=0, atol=1e-3)
+
+
+def test_members_train_apart_over_two_processes(tmp_path: Path) -> None:
+    torchrun("members_apart", tmp_path)
+    one = ensemble()
+    bf.fit(one, Loader(data().train, 20, shuffle=True), **SETTINGS)
+    two = tensors(tmp_path / "model.safetensors")
+    for name, value in one.state_dict().items():
+        torch.testing.assert_close(two[name], value, rtol=0, atol=1e-5)
 
 
 def test_a_run_of_two_processes_resumes_bit_for_bit(tmp_path: Path) -> None:

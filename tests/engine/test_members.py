@@ -19,6 +19,7 @@ from training_job import data
 import bayesify as bf
 from bayesify.engine import fit_members, members
 from bayesify.engine.folder import RunFolder
+from bayesify.engine.position import SEEDS
 
 X = data().test.inputs
 
@@ -37,11 +38,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_process_trains_them_one_after_the_other(alone: Path, tmp_path: Path) -> None:
-    """Member i is what bf.fit gives with seed + i."""
+    """Member i is what bf.fit gives with seed + i, on its order of the data."""
     for i in (0, 3):
         torch.manual_seed(SEED + i)
         options: dict[str, Any] = {"seed": SEED + i, "recipe": None, "progress": False}
-        bf.fit(make_model(), *loaders(), epochs=2, folder=tmp_path / str(i), **options)
+        train, val = loaders()
+        bf.fit(make_model(), train.for_member(i), val, epochs=2, folder=tmp_path / str(i), **options)
         for name in ("model.safetensors", "best.safetensors"):
             assert same_weights(alone / f"member-{i}", tmp_path / str(i), name)
 
@@ -122,12 +124,15 @@ def test_a_data_loader_with_a_generator_gives_every_member_its_order(tmp_path: P
         if only is None:
             fit_members(make_model, loader, num_members=2, seed=SEED, **options)
         else:
+            own.manual_seed(3 + only * SEEDS)
             torch.manual_seed(SEED + only)
             bf.fit(make_model(), loader, seed=SEED + only, **options)
 
     run(tmp_path / "members")
     run(tmp_path / "one", only=1)
     assert same_weights(tmp_path / "members" / "member-1", tmp_path / "one")
+    own, other = (torch.Generator().manual_seed(3 + i * SEEDS) for i in range(2))
+    assert not torch.equal(torch.randperm(200, generator=own), torch.randperm(200, generator=other))
 
 
 def test_waiting_ends_when_nothing_changes(alone: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import torch
@@ -90,6 +91,13 @@ class Loader:
     def views(self, strength: float = 2 / 3) -> CropFlip | None:
         """The augmentation at a share of its strength, for predictions; `bf.fit` leaves it to the model."""
         return views(self.augment, self._normalise.to("cpu"), self._inputs.shape[1], strength)
+
+    def for_member(self, index: int) -> "Loader":
+        """The same examples for member `index` of an ensemble: in an order and an augmentation of its own. Member 0
+        has this loader's."""
+        own = copy(self)
+        own.seed = derived_seed(self.seed, "member", index) if index else self.seed
+        return own
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells these data from others, as plain data (`bayesify.data.fingerprint`)."""
@@ -185,7 +193,7 @@ class Loader:
             )
 
 
-def derived_seed(*parts: int) -> int:
+def derived_seed(*parts: int | str) -> int:
     """A seed for the tuple `parts`: 63 bits of a hash, so that neighbouring tuples share nothing."""
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

@@ -9,9 +9,10 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.batches import inputs_of, target_of, to_device
+from bayesify.batches import first_of, inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, NonFiniteLossError
 from bayesify.data import Loader
+from bayesify.engine.apart import MemberGradients, apart
 from bayesify.engine.averaging import settle_statistics
 from bayesify.engine.capture import CapturedGradients
 from bayesify.engine.fingerprint import fingerprint_of
@@ -56,7 +57,7 @@ class Loop:
         self.fabric = make_fabric(o.accelerator, o.devices, o.num_nodes, o.strategy, o.precision)
         if o.seed is not None:
             seed_everything(o.seed, self.fabric.global_rank)
-        self.train = share_of_rank(train, self.fabric)
+        self.train = share_of_rank(train, self.fabric, o.seed)
         if isinstance(train, Loader):
             model.augment = train.views()
         agree_on_num_data(model, number_of_examples(train))
@@ -70,13 +71,15 @@ class Loop:
         reason = self._place(steps)
         data = {} if o.folder is None else fingerprint_of(train)
         self.state = RunState(model, o, self.fabric, steps, data)
-        self.state.history.notes += [text for text in (reason, chosen) if text is not None]
+        self.batches, shared = apart(self.train, model)
+        self.state.history.notes += [text for text in (reason, chosen, shared) if text is not None]
         self.assumed = assumed(model, o) if steps is None else None
         if self.assumed is not None:
             self.state.history.notes.append(str(self.assumed))
         made = self.state.optimizer
         self.optimizer = made if self.direct else self.fabric.setup_optimizers(made)
         self.finite = FiniteCheck(model, made, self.fabric)
+        self.gradients = MemberGradients(model, made)
         self.inputs: Any = None  # of the last batch
         self.trouble: Exception | None = None  # with its draws, raised when the files are written
         self.per_step = examples_per_step(self.train, steps) if isinstance(made, Sampler) else None
@@ -191,11 +194,11 @@ class Loop:
         self.model.train()
         self._freeze_norm()
         end = None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
-        before, iterator = state.remaining_batches(self.train, end)
+        before, iterator = state.remaining_batches(self.batches, end)
         if (
             before is not None
         ):  # a run that was killed after its last batch has no other for the check of its draws
-            self.inputs = inputs_of(to_device(before, self.fabric.device))
+            self.inputs = inputs_of(to_device(first_of(before), self.fabric.device))
         self.started, self.seen_before = time.perf_counter(), state.seen
         group: list[Any] = []
         for batch in iterator:
@@ -235,7 +238,7 @@ class Loop:
         for i, batch in enumerate(group):
             batch = to_device(batch, self.fabric.device)
             x, y = inputs_of(batch), target_of(batch)
-            self.inputs = x
+            self.inputs, size = first_of(x), len(first_of(y))
             if self.unchecked:
                 self._check(x, y)
             loss = self._captured(x, y)
@@ -245,13 +248,13 @@ class Loop:
                 if i == 0:
                     self.optimizer.zero_grad()
                 loss = self._forward_backward(x, y, len(group), last=i == len(group) - 1)
-            this = self.state.add(loss, len(y))
+            this = self.state.add(loss, size)
             total = this if total is None else total + this
         assert total is not None
         self.finite.before_step(total)
+        self.gradients.of_shared()
         if self.o.clip_norm is not None:
-            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.o.clip_norm)
-            self.state.clipped = self.state.clipped + (norm > self.o.clip_norm)
+            self.state.clipped = self.state.clipped + self.gradients.clip(self.o.clip_norm)
         self.optimizer.step()
         self.state.after_step()
         if self.progress.due():
@@ -289,18 +292,18 @@ class Loop:
         if self.direct:
             with self.fabric.autocast():
                 loss = self._loss(x, y)
-            self._part(loss, len(y), parts).backward()
+            self._part(loss, len(first_of(y)), parts).backward()
             return Loss(*(part.detach() for part in loss))
         with self.fabric.no_backward_sync(self.module, enabled=not last):
             loss = self._loss(x, y)
-            self.fabric.backward(self._part(loss, len(y), parts))
+            self.fabric.backward(self._part(loss, len(first_of(y)), parts))
         return loss
 
     def _part(self, loss: Loss, num_examples: int, parts: int) -> Tensor:
         """What a batch adds to the loss of its step, of so many batches: the mean, as everywhere in torch. For a
         sampler every example counts alike in an epoch, those of a short last batch or group of batches too."""
         if self.per_step is None or num_examples * parts == self.per_step:
-            return loss.total / parts
+            return loss.total * self.gradients.times / parts
         return loss.nll * (num_examples / self.per_step) + (loss.total - loss.nll) / parts
 
     def _loss(self, x: Any, y: Tensor) -> Loss:

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from bayesify.atomic import read_json, write_json
 from bayesify.checks import Count, Positive, check_content, check_whole, checked
+from bayesify.engine.apart import own_loader
 from bayesify.engine.fit import fit
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.groups import Group, World, split_processes
 from bayesify.engine.history import History
+from bayesify.engine.position import SEEDS
 from bayesify.engine.randomness import seed_everything
 from bayesify.evaluation.calibrate import calibrate
 from bayesify.files.merge import merge
@@ -48,8 +50,9 @@ def fit_members(
     Under torchrun the processes are cut into `num_groups` groups, and group g trains members g,
     g + num_groups, …; each member is a run of `bf.fit` in folder/member-i, over the processes of its
     group. Without torchrun the members are trained one after the other. Either way member i has seed
-    `seed` + i for its first weights and its training, so the members do not depend on who trained them
-    (a group of several processes averages over larger batches, as `bf.fit` does).
+    `seed` + i for its first weights and its training, and an order of the data of its own where it comes from a
+    `bayesify.data.Loader`, a generator or the random numbers of torch. So the members do not depend on who
+    trained them (a group of several processes averages over larger batches, as `bf.fit` does).
 
     make_model:  makes a new model; called under the member's seed, so it must not set one itself
     num_groups:  by default the largest possible one that gives every group a member
@@ -71,14 +74,14 @@ def fit_members(
     first = World.here().rank == 0
     shown = bool(options.pop("progress", True))
     generator = getattr(train_loader, "generator", None)  # a DataLoader's own
-    order = None if generator is None else generator.get_state()
+    order = None if generator is None else (generator, generator.get_state(), generator.initial_seed())
     with RunFolder(folder, True, True) if first else nullcontext():
         with split_processes(groups, options.get("accelerator", "auto")) as group:
             for index in range(group.index, num_members, groups):
                 member = _Member(folder / f"member-{index}", seed + index, epochs)
-                if generator is not None:
-                    generator.set_state(order)  # whoever trained another member before
-                loaders = (train_loader, val_loader)
+                if order is not None:
+                    _set_order(*order, index)
+                loaders = (own_loader(train_loader, index), val_loader)
                 _train(member, make_model, loaders, group, {**options, "progress": shown and first})
         if not first:
             return None
@@ -144,6 +147,13 @@ def _train(
     fit(model, *loaders, epochs=member.epochs, folder=member.folder, seed=member.seed, **options)
     if group.rank == 0:
         member.write(member.epochs)
+
+
+def _set_order(generator: Generator, state: Tensor, seed: int, index: int) -> None:
+    """A DataLoader's generator as member `index` has it, whoever trained another member before."""
+    generator.set_state(state)
+    if index:
+        generator.manual_seed((seed + index * SEEDS) % 2**63)
 
 
 def _wait_for(members: Sequence[_Member], wait: float, shown: bool) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from bayesify.checks import check_num_data
 
 MOST_APART = (
     1.2  # between num_data and what a loader has: augmented or held-out examples may make some difference
 )
+SEEDS = 1_000_003  # from one seed of an order to the next: samplers of torch add the epoch to theirs
 
 
 def can_jump(loader: Any) -> bool:
@@ -107,11 +108,14 @@ def examples_per_step(loader: Any, steps: int | None) -> float | None:
     return len(sampler) / steps if hasattr(sampler, "__len__") else None
 
 
-def share_of_rank(loader: Any, fabric: Any) -> Any:
-    """The loader that gives this process its share of every batch."""
+def share_of_rank(loader: Any, fabric: Any, seed: int | None = None) -> Any:
+    """The loader that gives this process its share of every batch, in the order of this seed where it had none."""
     if hasattr(loader, "world_size") and hasattr(loader, "rank"):
         loader.rank, loader.world_size = fabric.global_rank, fabric.world_size
     elif fabric.world_size > 1:
         wrapped = fabric.setup_dataloaders(loader, move_to_device=False)
-        return getattr(wrapped, "_dataloader", wrapped)  # the wrapper counts epochs by itself
+        shared = getattr(wrapped, "_dataloader", wrapped)  # the wrapper counts epochs by itself
+        if seed is not None and not isinstance(getattr(loader, "sampler", None), DistributedSampler):
+            shared.sampler.seed = seed * SEEDS
+        return shared
     return loader

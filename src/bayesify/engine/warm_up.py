@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bayesify.batches import inputs_of, target_of, to_device
+from bayesify.batches import first_of, for_members, inputs_of, target_of, to_device
 from bayesify.engine.randomness import untouched
 from bayesify.model import BayesianModule
 from bayesify.samplers.axes import Moments
@@ -41,9 +41,9 @@ def warm_up(model: BayesianModule, sampler: Any, batch: Any, fabric: Any) -> str
 def entrances(model: BayesianModule, length: int, batch: Any) -> dict[Tensor, int]:
     """The weights that are multiplied by the data themselves, with the dimension that the inputs are in. None where
     a warm start of this length may not see every example."""
-    args, kwargs = as_arguments(inputs_of(batch))
+    args, kwargs = as_arguments(inputs_of(first_of(batch)))
     assert model.num_data is not None
-    if length * len(target_of(batch)) < 4 * model.num_data:
+    if length * len(target_of(first_of(batch))) < 4 * model.num_data:
         return {}
     found: dict[Tensor, int] = {}
     for net in model.posterior.nets(model.net):
@@ -58,6 +58,7 @@ def moments(
     model: BayesianModule, batch: Any, reduce: Callable[[Tensor], Tensor] = lambda moments: moments
 ) -> Moments:
     """What this batch says of the inputs of layers (see `input_moments`)."""
-    args, kwargs = as_arguments(inputs_of(batch))
     nets = model.posterior.nets(model.net)
-    return {w: layer for net in nets for w, layer in input_moments(net, args, kwargs, reduce).items()}
+    pairs = zip(nets, for_members(inputs_of(batch), len(nets)), strict=True)
+    found = [input_moments(net, *as_arguments(x), reduce) for net, x in pairs]
+    return {w: layer for each in found for w, layer in each.items()}

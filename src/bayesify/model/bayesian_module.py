@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.batches import beside, device_of, first_examples
+from bayesify.batches import PerMember, beside, device_of, first_examples
 from bayesify.checks import Positive, as_tensor, check_setting, check_whole, checked
 from bayesify.data.augment import CropFlip
 from bayesify.execution import compiling
@@ -80,7 +80,7 @@ class BayesianModule(nn.Module):
     def forward(
         self,
         x: Any = None,
-        target: Tensor | None = None,
+        target: Any = None,
         *,
         num_draws: int = 1,
         sample_weight: Tensor | None = None,
@@ -99,6 +99,10 @@ class BayesianModule(nn.Module):
                 "the network is sharded (FSDP2) but the model around it is not, so the variational "
                 "parameters would differ between ranks: call fully_shard(model) last"
             )
+        if isinstance(x, PerMember):  # batches of a loop that trains every member by its own
+            calls = PerMember([as_call(own, kwargs, generator, for_loss=True) for own in x.each])
+            with self._locked():
+                return negative_elbo(self, calls, target, num_draws, sample_weight)
         call = as_call(x, kwargs, generator, for_loss=target is not None)
         with self._locked():
             if target is None:
@@ -171,7 +175,11 @@ class BayesianModule(nn.Module):
             return self._copy(member, {name: value[0] for name, value in weights.items()})
 
     def mean_net(self) -> nn.Module:
-        """The network at the posterior mean, as a plain copy."""
+        """The network at the posterior mean, as a plain copy.
+
+        Its batch norm has the statistics of training, those of draws; `torch.optim.swa_utils.update_bn(loader, net)`
+        takes those of the mean.
+        """
         with self._copying("mean_net"):
             return self._copy(0, self.posterior.mean(self.net))
 

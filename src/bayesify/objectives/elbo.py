@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from bayesify.batches import PerMember, for_members
 from bayesify.checks import check_whole
 from bayesify.execution import can_read_values
 from bayesify.objectives.not_finite import not_finite
@@ -42,10 +43,14 @@ def nll_of(model: Any) -> Callable[..., Tensor]:
 
 
 def negative_elbo(
-    model: Any, call: Call, target: Tensor, num_draws: int = 1, sample_weight: Tensor | None = None
+    model: Any,
+    call: Call | PerMember,
+    target: Tensor | PerMember,
+    num_draws: int = 1,
+    sample_weight: Tensor | None = None,
 ) -> Loss:
-    """−ELBO / N of a model on one batch: nll is the mean over members and `num_draws` passes of each, kl that over
-    members."""
+    """−ELBO / N of a model on one batch, or on one for every member: nll is the mean over members and `num_draws`
+    passes of each, kl that over members."""
     if model.num_data is None and model.method.needs_num_data:
         raise ValueError(
             "num_data is missing: the KL is scaled by the number of training examples. "
@@ -57,10 +62,11 @@ def negative_elbo(
     nlls: list[Tensor] = []
     kl_terms: list[Tensor] = []
     members = len(posterior.nets(model.net))
+    calls, targets = for_members(call, members), for_members(target, members)
     for member in range(members):
         for i in range(num_draws):
-            output = model.pick(posterior.run(model.net, call, member, kl_terms if i == 0 else None))
-            nlls.append(nll_of(model)(output, target, sample_weight, values))
+            output = model.pick(posterior.run(model.net, calls[member], member, kl_terms if i == 0 else None))
+            nlls.append(nll_of(model)(output, targets[member], sample_weight, values))
     nll = nlls[0] if len(nlls) == 1 else torch.stack(nlls).mean()
     kl = kl_terms[0] if len(kl_terms) == 1 else torch.stack(kl_terms).sum() / members
     if model.method.optimizer_adds_kl:
@@ -68,5 +74,5 @@ def negative_elbo(
     else:
         loss = elbo(nll, kl, model.num_data or 1, model.kl_weight, posterior.penalty)
     if values and not torch.isfinite(loss.total.detach()).item():
-        raise not_finite(loss, call, model)
+        raise not_finite(loss, calls, model)
     return loss

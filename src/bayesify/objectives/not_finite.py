@@ -9,10 +9,10 @@ from bayesify.checks import NonFiniteLossError
 from bayesify.weights import Call
 
 
-def not_finite(loss: Any, call: Call, model: Any) -> NonFiniteLossError:
+def not_finite(loss: Any, calls: list[Call], model: Any) -> NonFiniteLossError:
     """The error that names where a loss that is not finite comes from: the batch, the chain, a parameter or the
     network. It reads values."""
-    for key, value in [*enumerate(call.args), *call.kwargs.items()]:
+    for key, value in [pair for call in calls for pair in (*enumerate(call.args), *call.kwargs.items())]:
         if isinstance(value, Tensor) and value.is_floating_point() and not torch.isfinite(value).all():
             return NonFiniteLossError(
                 f"the batch holds NaN or infinite values (input {key!r}, shape {tuple(value.shape)})"
