@@ -1,5 +1,7 @@
 """What a run leaves to the recipe, and what of it is explicit."""
 
+import copy
+import math
 from typing import Any
 
 import pytest
@@ -92,10 +94,15 @@ def test_the_epochs_where_none_are_given() -> None:
 
 def test_a_sampler_keeps_its_own_settings() -> None:
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(64, 2))
-    chain = bf.bayesify(net, bf.ThermostatMCMC(), num_data=96)
+    chain = bf.bayesify(copy.deepcopy(net), bf.ThermostatMCMC(), num_data=96)
     options, said = settle(chain, pictures(), epochs=2)
-    assert [options.optimizer, options.lr, options.weight_decay, options.schedule] == [None] * 4
-    assert said is not None and said.endswith("the method's own optimiser, constant over 2 epochs")
+    assert [options.optimizer, options.weight_decay, options.schedule] == [None] * 3
+    assert options.lr == pytest.approx(2e-3 * math.sqrt(32 / 64))  # behind an epoch of a plain network
+    assert said is not None and said.endswith("lr 0.00141, constant over 1 epochs")
+    exact = bf.bayesify(copy.deepcopy(net), bf.ThermostatMCMC(temperature=1.0), num_data=96)
+    options, said = settle(exact, pictures(), epochs=2)
+    assert [options.optimizer, options.lr, options.schedule, options.plain_first] == [None] * 4
+    assert said is not None and said.endswith("): the method's own optimiser, constant over 2 epochs")
 
 
 def test_fit_says_what_it_chose(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 
 import bayesify as bf
 from bayesify.methods.base import MOST_AT_FULL_WEIGHT
+from bayesify.methods.thermostat_mcmc import COLD
 
 
 def convolutional(width: int = 4) -> nn.Sequential:
@@ -114,3 +115,42 @@ def test_the_prior_of_the_paper_can_be_had() -> None:
 def test_where_the_kl_is_asked_for_there_is_a_prior(options: dict[str, object]) -> None:
     method = bf.EnsemblePatching(3, **options)  # type: ignore[arg-type]
     assert (method.l2, method.prior_precision) == (None, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("num_data", "likelihood", "given", "temperature"),
+    [
+        (10, "categorical", None, COLD),
+        (42, "categorical", None, 1.0),  # as many weights as examples
+        (10, "bernoulli", None, 1.0),
+        (10, "normal", None, 1.0),
+        (10, "categorical", 1.0, 1.0),
+        (100, "categorical", 0.3, 0.3),
+    ],
+)
+def test_the_temperature_of_a_chain(
+    num_data: int, likelihood: str, given: float | None, temperature: float
+) -> None:
+    """Cold for classes where more weights are random than there are examples, as soon as their number is known."""
+    net = nn.Sequential(nn.Linear(3, 5), nn.GroupNorm(1, 5), nn.ReLU(), nn.Linear(5, 2))
+    assert sum(p.numel() for p in net.parameters()) == 42
+    model = bf.bayesify(net, bf.ThermostatMCMC(temperature=given), likelihood)
+    assert model.method.temperature == given
+    model.num_data = num_data
+    assert model.method.temperature == temperature
+    assert model.optimizer(num_steps=None).param_groups[0]["temperature"] == temperature
+    said = f"temperature {temperature:.3g}: draws are of a cold posterior"
+    assert (said in model.summary().notes) == (temperature < 1)
+
+
+def test_the_temperature_is_kept_in_files(tmp_path: Path) -> None:
+    """What was decided stays, also with other data; the members of an ensemble have it, too."""
+    net = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    model = bf.bayesify(net, bf.DeepEnsemble(bf.ThermostatMCMC(), 2), num_data=10)
+    assert model.method.method.temperature == COLD
+    bf.save(model, tmp_path / "model.safetensors")
+    loaded = bf.load(
+        tmp_path / "model.safetensors", nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    )
+    loaded.num_data = 10**6
+    assert loaded.method.method.temperature == COLD

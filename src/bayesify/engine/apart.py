@@ -103,11 +103,11 @@ class MemberGradients:
     """The loss is the mean over members, so their gradients are num_members times smaller than in a run of their own,
     where neither SGD, weight decay nor clipping would do the same. An optimiser that counts members is left alone."""
 
-    def __init__(self, model: BayesianModule, optimizer: Optimizer) -> None:
+    def __init__(self, model: BayesianModule, optimizer: Optimizer, is_own: bool) -> None:
         nets, posterior = model.posterior.nets(model.net), model.posterior
         self.num_members, self.shared = len(nets), list(model.likelihood.parameters())
         #: that which the loss is multiplied by
-        self.times = 1 if model.method.own_optimizer or isinstance(optimizer, Sampler) else self.num_members
+        self.times = 1 if is_own or isinstance(optimizer, Sampler) else self.num_members
         self.parts = [list(model.parameters())]
         if isinstance(posterior, Members):
             pairs = zip(nets, posterior.posteriors, strict=True)

@@ -34,6 +34,7 @@ def fit(
     num_draws: int = 1,
     kl_warmup: float | None = None,
     frozen_norm: float | None = None,
+    plain_first: float | None = None,
     accumulate: int = 1,
     clip_norm: float | None = None,
     ema: float | None = None,

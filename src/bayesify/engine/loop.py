@@ -31,7 +31,7 @@ from bayesify.engine.position import (
 from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import seed_everything, untouched
 from bayesify.engine.sampling_check import check_draws
-from bayesify.engine.settling import settled
+from bayesify.engine.settling import plain_options, settled
 from bayesify.engine.setup import compile_decision, compile_model, from_compiler, make_fabric, takes_graphs
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState, assumed
@@ -70,19 +70,27 @@ class Loop:
         self.progress = Progress(o.epochs, steps, o.progress and self.fabric.is_global_zero)
         reason = self._place(steps)
         data = {} if o.folder is None else fingerprint_of(train)
-        self.state = RunState(model, o, self.fabric, steps, data)
+        plain = plain_options(o, model, train, self.fabric.world_size)
+        self.state = RunState(model, o, self.fabric, steps, data, plain)
         self.batches, shared = apart(self.train, model)
-        self.state.history.notes += [text for text in (reason, chosen, shared) if text is not None]
+        said = (reason, chosen, shared, *model.method.notes())
+        self.state.history.notes += [text for text in said if text is not None]
         self.assumed = assumed(model, o) if steps is None else None
         if self.assumed is not None:
             self.state.history.notes.append(str(self.assumed))
-        made = self.state.optimizer
-        self.optimizer = made if self.direct else self.fabric.setup_optimizers(made)
-        self.finite = FiniteCheck(model, made, self.fabric)
-        self.gradients = MemberGradients(model, made)
+        self.steps = steps
+        self._attach()
         self.inputs: Any = None  # of the last batch
         self.trouble: Exception | None = None  # with its draws, raised when the files are written
-        self.per_step = examples_per_step(self.train, steps) if isinstance(made, Sampler) else None
+
+    def _attach(self) -> None:
+        """Go on by the optimiser of the present part of the run."""
+        made = self.state.optimizer
+        self.optimizer = made if self.direct else self.fabric.setup_optimizers(made)
+        self.finite = FiniteCheck(self.model, made, self.fabric)
+        is_own = self.model.method.own_optimizer and not self.state.is_plain
+        self.gradients = MemberGradients(self.model, made, is_own)
+        self.per_step = examples_per_step(self.train, self.steps) if isinstance(made, Sampler) else None
 
     def _place(self, steps: int | None) -> str:
         """The model on its devices and compiled, where that pays; returns the reason."""
@@ -113,6 +121,7 @@ class Loop:
         found = False
         if self.folder.path is not None:
             found = state.read(self.folder.checkpoints, self.train, self.o)
+            self._attach()
             (self.folder.reached_a_checkpoint if found else self.folder.begin)()
         if found:
             self.model.likelihood.from_data = False
@@ -122,6 +131,10 @@ class Loop:
         for note in state.history.notes:
             self.progress.note(note)
         while state.epoch < self.epochs and not self._patience_is_over():
+            turned = state.turn()
+            if turned is not None:
+                self._attach()
+                self._note(turned)
             self._epoch(signals)
             row = self._row()
             self.progress.epoch(row)
@@ -253,8 +266,9 @@ class Loop:
         assert total is not None
         self.finite.before_step(total)
         self.gradients.of_shared()
-        if self.o.clip_norm is not None:
-            self.state.clipped = self.state.clipped + self.gradients.clip(self.o.clip_norm)
+        limit = self.state.now.clip_norm
+        if limit is not None:
+            self.state.clipped = self.state.clipped + self.gradients.clip(limit)
         self.optimizer.step()
         self.state.after_step()
         if self.progress.due():
@@ -352,7 +366,7 @@ class Loop:
         return {f"val_{key}": value for key, value in metrics.items() if key != "num_data"}
 
     def _patience_is_over(self) -> bool:
-        if self.o.patience is None or self.state.bad_epochs < self.o.patience:
+        if self.o.patience is None or self.state.bad_epochs < self.o.patience or self.state.is_plain:
             return False
         self._note(f"stopped early: no better validation nll for {self.o.patience} epochs")
         return True

@@ -86,6 +86,15 @@ class TrainingOptions(OptionTable):
         below=1,
         by_default="the recipe's, or none",
     )
+    plain_first: float | None = option(
+        HOW,
+        "Share of the run, at its start, in which the plain network is trained by its own recipe, on the data term "
+        "alone. The method's own optimiser, or the one that is given, goes on from there.",
+        None,
+        least=0,
+        below=1,
+        by_default="the recipe's, of samplers of a cold posterior, or none",
+    )
     accumulate: int = option(HOW, "Batches whose gradients are averaged in one step.", 1, least=1)
     clip_norm: float | None = option(
         HOW, "Largest norm of the gradient.", None, above=0, by_default="the recipe's, or no limit"

@@ -7,10 +7,13 @@ from bayesify import torch_internals as internals
 from bayesify.engine.optimizers import USUAL_LR
 from bayesify.engine.options import TrainingOptions
 from bayesify.engine.position import number_of_examples
+from bayesify.methods import Point
 from bayesify.model import BayesianModule
 from bayesify.recipes import NONE, OWN, Recipe, recipe
 from bayesify.weights.kinds import KINDS, kind_of_network
 
+#: what the plain network's recipe decides whatever is said of the rest of the run
+OF_PLAIN = ("optimizer", "lr", "momentum", "weight_decay", "schedule", "kl_warmup")
 Options = TypeVar("Options", bound=TrainingOptions)
 
 
@@ -27,12 +30,19 @@ def settled(
     bare = is_bare(options)
     epochs = found.epochs_for(steps) if options.epochs is None else options.epochs
     options = replace(options, epochs=epochs, recipe=NONE if bare else kind)
-    if bare:
+    chosen: dict[str, Any] = {}
+    if not bare:
+        wanted = _wanted(options, model, found, _batch_size(loader, options.accumulate * processes))
+        options = replace(options, **{k: v for k, v in wanted.items() if getattr(options, k) is None})
+        chosen = {k: v for k, v in wanted.items() if v is not None and getattr(options, k) == v}
+    plain = plain_options(options, model, loader, processes)
+    if bare and plain is None:
         return options, None
-    wanted = _wanted(options, model, found, _batch_size(loader, options.accumulate * processes))
-    options = replace(options, **{k: v for k, v in wanted.items() if getattr(options, k) is None})
-    chosen = {k: v for k, v in wanted.items() if v is not None and getattr(options, k) == v}
-    return options, f"recipe {kind} ({KINDS[str(kind)]}): {', '.join(_words(chosen, epochs))}"
+    first = 0 if plain is None or plain.epochs is None else plain.epochs
+    said = ", ".join(_words(chosen, epochs - first))
+    if first:
+        said = f"{', '.join(_words(vars(plain), first))} as a plain network, then {said}"
+    return options, f"recipe {kind} ({KINDS[str(kind)]}): {said}"
 
 
 def is_bare(options: TrainingOptions) -> bool:
@@ -58,9 +68,25 @@ def _wanted(
         "weight_decay": found.weight_decay,
         "clip_norm": found.clip_norm,
         "kl_warmup": None if found.kl_warmup is None else found.kl_warmup * options.epochs,
+        "plain_first": found.plain_first,
         "frozen_norm": found.frozen_norm if normed else None,
         "schedule": found.schedule,
     }
+
+
+def plain_options(options: Options, model: BayesianModule, loader: Any, processes: int = 1) -> Options | None:
+    """How the plain network is trained in the first epochs of a run with these settled options, and in how many; None
+    where there are none. At least one epoch is left for what follows."""
+    assert options.epochs is not None
+    epochs = min(round((options.plain_first or 0.0) * options.epochs), options.epochs - 1)
+    if epochs < 1:
+        return None
+    kind = options.recipe if options.recipe in KINDS else kind_of_network(model.net)
+    left_open: dict[str, Any] = dict.fromkeys(OF_PLAIN)
+    options = replace(options, epochs=epochs, **left_open)
+    batch_size = _batch_size(loader, options.accumulate * processes)
+    wanted = _wanted(options, model, recipe(str(kind), Point()), batch_size)
+    return replace(options, **{k: v for k, v in wanted.items() if getattr(options, k) is None})
 
 
 def _words(chosen: dict[str, Any], epochs: int) -> list[str]:

@@ -23,7 +23,7 @@ from bayesify.engine.checkpoint import (
     write_checkpoint,
 )
 from bayesify.engine.history import History
-from bayesify.engine.optimizers import make_optimizer
+from bayesify.engine.optimizers import make_optimizer, named_optimizer
 from bayesify.engine.options import FitOptions
 from bayesify.engine.position import batches, can_resume_inside, number_of_batches
 from bayesify.engine.randomness import random_state, restore_random_state
@@ -51,6 +51,8 @@ PARTS = ("schedule", "warmup", "ema")
 class RunState:
     """Place, sums of the running epoch, history, and the state of model, optimiser and everything random.
 
+    plain: the options of the plain network that the run begins with; `now` are those of the present part
+
     Made after the model was placed on its devices: the optimiser holds the parameters that are there then.
     """
 
@@ -61,23 +63,16 @@ class RunState:
         fabric: Any,
         steps: int | None,
         data: dict[str, Any],
+        plain: FitOptions | None = None,
     ) -> None:
         self.model, self.fabric = model, fabric
         self.data = data  # the fingerprint of the training data
-        steps = ASSUMED_STEPS if steps is None else steps
-        assert options.epochs is not None
-        self.num_steps = steps * options.epochs
-        self.optimizer = make_optimizer(model, options)
-        folder = None if options.folder is None else Path(options.folder) / "draws"
-        model.posterior.begin(self.optimizer, self.num_steps, folder)
-        model.method.begin(model, self.optimizer, self.num_steps)
-        self.schedule = make_schedule(
-            options.schedule or model.method.default_schedule(), self.optimizer, self.num_steps
-        )
-        self.warmup: KLWarmup | None = None
-        if options.kl_warmup:
-            warm, end = max(1, round(options.kl_warmup * steps)), model.method.kl_weight
-            self.warmup = KLWarmup(model, warm, end=end)
+        self.steps = ASSUMED_STEPS if steps is None else steps
+        self.own, self.plain = options, plain
+        self.plain_epochs = 0 if plain is None else plain.epochs or 0
+        if plain is not None:
+            make_optimizer(model, options)  # what is refused is refused now
+        self.begin_part(is_plain=plain is not None)
         self.ema = MovingAverage(model, options.ema) if options.ema is not None else None
         self.history = History()
         self.epoch = self.batch = self.step = 0
@@ -85,9 +80,62 @@ class RunState:
         self.seen = 0  # examples of this epoch and rank
         self.best: float | None = None
         self.bad_epochs = 0
-        self.clipped: Any = 0  # steps whose gradients clip_norm shortened
         self.epoch_random = random_state()
         self.epoch_generator: Tensor | None = None
+
+    def begin_part(self, is_plain: bool) -> None:
+        """Optimiser, schedule and KL weight of the plain network's epochs, which see the data term alone, or of those
+        that follow them."""
+        model, own, plain = self.model, self.own, self.plain
+        self.is_plain = is_plain
+        self.clipped: Any = 0  # steps whose gradients clip_norm shortened
+        self.warmup: KLWarmup | None = None
+        if is_plain:
+            assert plain is not None
+            self.now, self.num_steps = plain, self.steps * self.plain_epochs
+            self.optimizer = named_optimizer(
+                model, str(plain.optimizer), plain.lr, plain.momentum, plain.weight_decay
+            )
+            self.schedule = make_schedule(plain.schedule, self.optimizer, self.num_steps)
+            model.kl_weight.zero_()
+            return
+        assert own.epochs is not None and model.method.kl_weight is not None
+        self.now, self.num_steps = own, self.steps * (own.epochs - self.plain_epochs)
+        if self.plain_epochs:
+            model.kl_weight.fill_(model.method.kl_weight)
+        self.optimizer = make_optimizer(model, own)
+        folder = None if own.folder is None else Path(own.folder) / "draws"
+        trained = self.plain_epochs > 0
+        model.posterior.begin(self.optimizer, self.num_steps, folder, trained)
+        model.method.begin(model, self.optimizer, self.num_steps, trained)
+        schedule = own.schedule or model.method.default_schedule()
+        self.schedule = make_schedule(schedule, self.optimizer, self.num_steps)
+        if own.kl_warmup:
+            warm = max(1, round(own.kl_warmup * self.steps))
+            self.warmup = KLWarmup(model, warm, end=model.method.kl_weight)
+
+    def turn(self) -> str | None:
+        """After its plain epochs the run goes on by the method's own optimiser; what to say then. The best epoch is
+        one of those that follow."""
+        if not self.is_plain or self.epoch < self.plain_epochs:
+            return None
+        self.begin_part(is_plain=False)
+        self.best, self.bad_epochs = None, 0
+        return f"step {self.step}: the plain network is trained, {self.model.method.name} goes on from it"
+
+    def _begin_as(self, state: dict[str, Any], folder: Path) -> None:
+        """Be in the part of the run that a checkpoint is of. Plain epochs that were all taken stay as many in a run
+        that has grown; an older bayesify took none."""
+        is_plain, plain_epochs = state.get("is_plain", False), state.get("plain_epochs", 0)
+        if is_plain and self.plain is None:
+            raise ValueError(
+                f"the run in {folder} is in its plain epochs, and this one has none: resume it with the same "
+                f"plain_first= and recipe=, or choose another folder"
+            )
+        mine = (self.plain.epochs or 0) if is_plain and self.plain is not None else plain_epochs
+        if (self.is_plain, self.plain_epochs) != (is_plain, mine):
+            self.plain_epochs = mine
+            self.begin_part(is_plain)
 
     def remaining_batches(self, loader: Iterable[Any], end: int | None) -> tuple[Any, Iterator[Any]]:
         """The batches of this epoch that are left, in the order they have in a run that was never stopped; and the one
@@ -158,7 +206,7 @@ class RunState:
         """A checkpoint; every rank calls it, the first one writes."""
         parts = {name: getattr(self, name) for name in PARTS}
         state = {
-            **{name: getattr(self, name) for name in (*PLACE, "num_steps")},
+            **{name: getattr(self, name) for name in (*PLACE, "num_steps", "is_plain", "plain_epochs")},
             "clipped": int(self.clipped),
             "data": self.data,
             "settings": settings_of(self.model),
@@ -186,6 +234,7 @@ class RunState:
         said, found = [*self.history.notes], None
         for path, state in sound_checkpoints(folder):
             try:
+                self._begin_as(state, folder.parent)
                 other_data = self._check(state, folder.parent, options)
                 with naming(folder.parent):
                     self._go_on(state, loader, other_data)
@@ -298,7 +347,7 @@ def assumed(model: BayesianModule, options: FitOptions) -> str | SamplingWarning
     """What to say where nobody knows how many steps an epoch has."""
     said = f"train_loader has no length: {{}} count {ASSUMED_STEPS} steps as an epoch{{}}; say how many it has with "
     parts = [part for part in model.posterior.modules() if isinstance(part, Chain)]
-    if any(part.plan(None) is None for part in parts):
+    if any(part.plan(None, False) is None for part in parts):
         text = said.format("the sample times of the chain", ", and perhaps no draw is kept")
         return SamplingWarning(f"{text}steps_per_epoch=, or give the method burn_in= and every= in steps")
     if options.schedule is None and not options.kl_warmup:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from bayesify.checks import NotNegative, check_fields
+from bayesify.likelihoods import Likelihood
 from bayesify.objectives import DataTerm
 from bayesify.posteriors import Posterior
 from bayesify.priors import Prior
@@ -26,14 +27,15 @@ class Method(ABC):
     where:     which parameters are random
     kl_weight: tempering of the KL; 1 is Bayes
 
-    Defaults of None are those that depend on the network: `bayesify` asks `for_net` for them.
+    Defaults of None are those that depend on the network, or on the amount of data: `bayesify` asks `for_net` for the
+    former, and the model asks `for_data` for the latter once it knows how many examples there are.
 
     Fields are held to their annotations, which have the ranges of numbers (`bayesify.checks`): a `__post_init__` of
     your own calls this one.
 
-    Members, in this order: `needs_num_data`, `own_optimizer`, `optimizer_adds_kl`, `for_net`, `posterior`,
-    `data_term`, `default_lr`, `default_schedule`, `optimizer`, `begin`, `check_optimizer`, `select`, `fixed_to`,
-    `options`, `report_sections`.
+    Members, in this order: `needs_num_data`, `own_optimizer`, `optimizer_adds_kl`, `recipe`, `for_net`,
+    `for_data`, `notes`, `posterior`, `data_term`, `default_lr`, `default_schedule`, `optimizer`, `begin`,
+    `check_optimizer`, `select`, `fixed_to`, `options`, `report_sections`.
     """
 
     name: ClassVar[str]
@@ -65,9 +67,22 @@ class Method(ABC):
         """Does its optimiser add what the KL asks for, so that the loss is the data term alone?"""
         return False
 
+    @property
+    def recipe(self) -> str:
+        """The table of the recipes that is of it."""
+        return self.name
+
     def for_net(self, net: nn.Module, example: Any) -> Self:
         """The same method with what it leaves open decided for this network."""
         return self if self.kl_weight is not None else self.decided(kl_weight=1.0)
+
+    def for_data(self, selection: Selection, likelihood: Likelihood, num_data: int) -> Self:
+        """The same method with what it leaves open decided for so many examples."""
+        return self
+
+    def notes(self) -> list[str]:
+        """By what its posterior differs from Bayes', in words."""
+        return [] if self.kl_weight in (None, 1.0) else [f"kl_weight {self.kl_weight:.3g}"]
 
     def decided(self, **changes: Any) -> Self:
         """The same method with fields that were None; what is checked is not checked, or warned of, again."""
@@ -99,8 +114,11 @@ class Method(ABC):
             options.setdefault("fused", True)
         return torch.optim.Adam(parameters, lr=lr, **options)
 
-    def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:  # noqa: B027
-        """A run of `num_steps` steps of the method's own optimiser is about to start."""
+    def begin(  # noqa: B027
+        self, model: Any, optimizer: Any, num_steps: int | None, trained: bool = False
+    ) -> None:
+        """A run of `num_steps` steps of the method's own optimiser is about to start, perhaps from a network that is
+        trained already."""
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer, model: Any) -> None:  # noqa: B027
         """Raise where training by an optimiser of the user's would not be this method."""

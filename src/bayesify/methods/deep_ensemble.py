@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from bayesify.checks import Range
+from bayesify.likelihoods import Likelihood
 from bayesify.methods.base import Method
 from bayesify.methods.point import Point
 from bayesify.objectives import DataTerm
@@ -67,6 +68,12 @@ class DeepEnsemble(Method):
     def for_net(self, net: nn.Module, example: Any) -> "DeepEnsemble":
         return DeepEnsemble(self.method.for_net(net, example), self.num_members)
 
+    def for_data(self, selection: Selection, likelihood: Likelihood, num_data: int) -> "DeepEnsemble":
+        return DeepEnsemble(self.method.for_data(selection, likelihood, num_data), self.num_members)
+
+    def notes(self) -> list[str]:
+        return self.method.notes()
+
     @property
     def own_optimizer(self) -> bool:
         return self.method.own_optimizer
@@ -75,8 +82,8 @@ class DeepEnsemble(Method):
     def optimizer_adds_kl(self) -> bool:
         return self.method.optimizer_adds_kl
 
-    def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:
-        self.method.begin(model, optimizer, num_steps)
+    def begin(self, model: Any, optimizer: Any, num_steps: int | None, trained: bool = False) -> None:
+        self.method.begin(model, optimizer, num_steps, trained)
 
     def default_lr(self, model: Any) -> float:
         return self.method.default_lr(model)

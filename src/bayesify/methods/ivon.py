@@ -115,7 +115,7 @@ class IVON(Method):
         self.begin(model, made, num_steps)
         return made
 
-    def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:
+    def begin(self, model: Any, optimizer: Any, num_steps: int | None, trained: bool = False) -> None:
         """β₂ of a run of so many steps."""
         if self.beta2 is None and num_steps is not None:
             self._remember(optimizer, min(1 - 1 / num_steps, LONG))

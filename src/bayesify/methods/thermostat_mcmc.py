@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bayesify.checks import Count, NotNegative, Positive, Range
+from bayesify.likelihoods import Likelihood
 from bayesify.methods.base import Method
 from bayesify.names import check_choice, lookup
 from bayesify.posteriors.chain.chain import KEEPS, Chain, Due
@@ -22,6 +23,8 @@ from bayesify.weights.where import Where
 
 #: fields that are handed on to a sampler with a setting of that name
 HANDED_ON = ("mass", "noise", "max_speed", "thermostat_rate", "temperature", "integrator")
+BURN_IN = {False: 0.5, True: 0.1}  # by whether the network is trained already
+COLD = 0.01  # the temperature for classes, of more random weights than examples
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -44,13 +47,17 @@ class ThermostatMCMC(Method):
     max_speed:       c of the hyperbolic kinetic energy; None: Gaussian
     thermostat_rate: κ; None: 0.001 / lr², so that the thermostat follows within some hundred steps (the paper's
                      1 takes 1000 times as long at lr = 1e-3)
-    temperature:     1 is Bayes, less a cold posterior
+    temperature:     1 is Bayes, less a cold posterior; None: 1, but 0.01 for classes where more weights are random
+                     than there are examples: at 1 a draw then pays for the entropy of all that the data leave open,
+                     and networks come out far less accurate than plain ones (docs/results/samplers.md). In `bf.fit` a
+                     cold chain goes on from a plain network (`plain_first`)
     integrator:      "fused" or "strang", of the samplers with momentum
     warm_start:      descend at temperature 0 in part of the burn-in, then set masses and thermostats to what
                      curvature and gradient noise ask for (`bayesify.samplers.warm_start`). A mass that is given stays,
                      and so does the step that is given to "sgld" or "psgld", which then begin as they are
     settings:        what a sampler takes beside these, by name, e.g. {"decay": 0.99} of "psgld"
-    burn_in:         steps before the first draw; below 1 a share of the run
+    burn_in:         steps before the first draw; below 1 a share of the sampler's steps. None: half of them, or a
+                     tenth where it goes on from a plain network
     num_kept:        draws to keep, evenly over the rest of the run, where `every` and `cycle` are left out
     every:           steps between draws; with `cycle` counted back from the end of each
     cycle:           length of a cycle of the step size in steps: a falling cosine in each (`Cyclic`), where `bf.fit`
@@ -79,9 +86,9 @@ class ThermostatMCMC(Method):
     noise: NotNegative | None = None
     max_speed: Positive | None = None
     thermostat_rate: NotNegative | None = None
-    temperature: NotNegative = 1.0
+    temperature: NotNegative | None = None
     integrator: str = "fused"
-    burn_in: NotNegative = 0.5
+    burn_in: NotNegative | None = None
     num_kept: Count = 20
     every: Count | None = None
     cycle: Count | None = None
@@ -100,7 +107,7 @@ class ThermostatMCMC(Method):
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", prior(self.prior))
         self._check_settings()
-        if self.burn_in >= 1 and self.burn_in != int(self.burn_in):
+        if self.burn_in is not None and self.burn_in >= 1 and self.burn_in != int(self.burn_in):
             raise ValueError(f"burn_in={self.burn_in!r} must be a whole number of steps, or a share below 1")
         self.sample_times(1000)
 
@@ -118,6 +125,29 @@ class ThermostatMCMC(Method):
         for name in self.settings or {}:
             check_choice(own, name, f"sampler={self.sampler!r}: setting")
         kind([torch.zeros(1, device="cpu")], lr=1e-3, num_data=1, **self.sampler_settings(1e-3, 1))
+
+    @property
+    def recipe(self) -> str:
+        """A cold chain stays near the mode that it begins at, and wants a plain network's; steps of samplers with a
+        momentum are like those of SGD."""
+        if not self._is_cold:
+            return self.name
+        return "cold_momentum" if self.has("mass") else "cold_langevin"
+
+    @property
+    def _is_cold(self) -> bool:
+        return self.temperature is not None and 0 < self.temperature < 1
+
+    def for_data(self, selection: Selection, likelihood: Likelihood, num_data: int) -> "ThermostatMCMC":
+        """The temperature, where it is left open."""
+        if self.temperature is not None:
+            return self
+        crowded = sum(w.numel for w in selection.random) > num_data
+        return self.decided(temperature=COLD if crowded and likelihood.is_multiclass else 1.0)
+
+    def notes(self) -> list[str]:
+        cold = [f"temperature {self.temperature:.3g}: draws are of a cold posterior"] if self._is_cold else []
+        return [*super().notes(), *cold]
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Chain:
         """A chain without draws yet."""
@@ -173,21 +203,22 @@ class ThermostatMCMC(Method):
             )
         return made
 
-    def begin(self, model: Any, optimizer: Any, num_steps: int | None) -> None:
-        """The warm start, where it is known how long the burn-in is."""
+    def begin(self, model: Any, optimizer: Any, num_steps: int | None, trained: bool = False) -> None:
+        """The warm start, where it is known how long the burn-in is, and there is a way to go."""
         burn_in, has_mass = self.burn_in_steps(num_steps), self.has("mass")
-        if not self.warm_start or burn_in is None or self.temperature == 0:
+        if not self.warm_start or burn_in is None or self.temperature == 0 or trained:
             return
         if not optimizer.is_default or optimizer.capturable:  # of a replayed step it sees nothing
             return
         if has_mass or optimizer.param_groups[0]["lr"] == self.default_lr(model):
             optimizer.warm_up(burn_in, adapts=not has_mass or self.mass is None)
 
-    def burn_in_steps(self, num_steps: int | None) -> int | None:
+    def burn_in_steps(self, num_steps: int | None, trained: bool = False) -> int | None:
         """The burn-in of a run of `num_steps` steps; None where that cannot be said."""
-        if not 0 < self.burn_in < 1:
-            return int(self.burn_in)
-        return None if num_steps is None else int(self.burn_in * num_steps)
+        burn_in = BURN_IN[trained] if self.burn_in is None else self.burn_in
+        if not 0 < burn_in < 1:
+            return int(burn_in)
+        return None if num_steps is None else int(burn_in * num_steps)
 
     def sampler_of(
         self, model: Any, groups: list[dict[str, Any]], lr: float, seed: int, **options: Any
@@ -205,14 +236,14 @@ class ThermostatMCMC(Method):
         made.is_default, made.num_members = True, members
         return made
 
-    def due(self, num_steps: int | None) -> Due | None:
+    def due(self, num_steps: int | None, trained: bool = False) -> Due | None:
         """When to keep draws in a run of `num_steps` steps; None where that cannot be said."""
-        times = self.sample_times(num_steps)
+        times = self.sample_times(num_steps, trained)
         return None if times is None else times.due
 
-    def sample_times(self, num_steps: int | None) -> SampleTimes | EvenTimes | None:
-        """When to keep draws in a run of `num_steps` steps."""
-        burn_in, evenly = self.burn_in_steps(num_steps), self.every is None and self.cycle is None
+    def sample_times(self, num_steps: int | None, trained: bool = False) -> SampleTimes | EvenTimes | None:
+        """When to keep draws in a run of `num_steps` steps, perhaps from a network that is trained already."""
+        burn_in, evenly = self.burn_in_steps(num_steps, trained), self.every is None and self.cycle is None
         if burn_in is None or (evenly and num_steps is None):
             return None
         if evenly:

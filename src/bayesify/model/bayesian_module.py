@@ -77,6 +77,17 @@ class BayesianModule(nn.Module):
         self.training = net.training
         MODELS.add(self)
 
+    @property
+    def num_data(self) -> int | None:
+        """The number of training examples; once it is known, the method decides what depends on it."""
+        return self._num_data
+
+    @num_data.setter
+    def num_data(self, value: int | None) -> None:
+        self._num_data = value
+        if value is not None:
+            self.method = self.method.for_data(self.selection, self.likelihood, value)
+
     def forward(
         self,
         x: Any = None,
@@ -236,6 +247,7 @@ class BayesianModule(nn.Module):
             order.append(self.chosen)
         if self.method.kl_weight not in (None, 1.0) and "kl_weight" not in self.chosen:
             order.append(f"kl_weight {self.method.kl_weight:.3g}")
+        order += self.method.notes()
         if self.calibration is not None:
             order.append(f"predictions are calibrated: {quantity(self.likelihood)} {self.calibration:.4g}")
         if self.own_views() is not None:

@@ -102,7 +102,13 @@ class Posterior(nn.Module, ABC):
             places[name].copy_(value)
         return net
 
-    def begin(self, optimizer: Any = None, num_steps: int | None = None, folder: Path | None = None) -> None:
+    def begin(
+        self,
+        optimizer: Any = None,
+        num_steps: int | None = None,
+        folder: Path | None = None,
+        trained: bool = False,
+    ) -> None:
         """A run begins: of so many steps, by this optimiser, with a folder for what the posterior writes itself."""
 
     def collect(self) -> None:

@@ -92,10 +92,16 @@ class Members(Posterior):
     def install(self, net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         return self._of(0).install(net, weights)
 
-    def begin(self, optimizer: Any = None, num_steps: int | None = None, folder: Path | None = None) -> None:
+    def begin(
+        self,
+        optimizer: Any = None,
+        num_steps: int | None = None,
+        folder: Path | None = None,
+        trained: bool = False,
+    ) -> None:
         for i in range(len(self.posteriors)):
             own = None if folder is None else folder / f"member-{i}"
-            self._of(i).begin(optimizer, num_steps, own)
+            self._of(i).begin(optimizer, num_steps, own, trained)
 
     def collect(self) -> None:
         for i in range(len(self.posteriors)):

@@ -28,6 +28,7 @@ class Recipe:
     schedule: str | None = None
     kl_warmup: float | None = None  # share of the run
     frozen_norm: float | None = None  # share of the run
+    plain_first: float | None = None  # share of the run
     clip_norm: float | None = None
     epochs: int = 30  # where none are given; more where these are fewer steps than
     least_steps: int = 2000
@@ -50,13 +51,13 @@ def tables(kind: str) -> dict[str, dict[str, Any]]:
 
 
 def recipe(kind: str, method: Method) -> Recipe:
-    """That of a method for networks of a kind. A method whose optimiser is its own keeps it where no file names it,
-    and one that a file does not know is trained as all are."""
+    """That of a method for networks of a kind. A method whose optimiser is its own keeps it where no table of its own
+    names one, and one that a file does not know is trained as all are."""
     while isinstance(method, DeepEnsemble):
         method = method.method
-    found, own = tables(kind), tables(kind).get(method.name, {})
-    if method.own_optimizer and not own:
-        return Recipe()
+    found, own = tables(kind), tables(kind).get(method.recipe, {})
+    if method.own_optimizer and "optimizer" not in own:
+        return Recipe(**own)
     optimizer = own.get("optimizer", found["all"]["optimizer"])
     foreign = {"sgd": (), OWN: OF_NAMED}.get(optimizer, OF_SGD)
     common = {key: value for key, value in found["all"].items() if key not in foreign}

@@ -40,7 +40,8 @@ class Chain(Posterior):
     A draw holds every parameter that trains, and the running statistics of batch norm. `kl` is −log p(w) of
     the present weights, so that the loss is −log posterior / num_data.
 
-    plan:  the sample times of a run of so many steps (None: of a run whose length nobody knows)
+    plan:  the sample times of a run of so many steps (None: of a run whose length nobody knows), and whether the
+           network is trained already
     keep:  "draws", or "moments": the running mean and variance of every weight only
     dtype: of the stored draws; None: the parameters' own
     """
@@ -53,7 +54,7 @@ class Chain(Posterior):
         net: nn.Module,
         selection: Selection,
         prior: Prior,
-        plan: Callable[[int | None], Due | None],
+        plan: Callable[[int | None, bool], Due | None],
         keep: str = "draws",
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -63,7 +64,7 @@ class Chain(Posterior):
         self.energy = Energy(self.priors, self.slots)
         self.moving = _moving(net)
         self.plan = plan
-        self.due = plan(None)
+        self.due = plan(None, False)
         self.watch = Watch(self.due)
         self.findings: dict[str, str] = {}  # of checks of the sampler, by their kind
         self.unjudged = False  # draws came since somebody compared them
@@ -122,9 +123,15 @@ class Chain(Posterior):
     def kl(self, net: nn.Module) -> Tensor:
         return self.energy.now()
 
-    def begin(self, optimizer: Any = None, num_steps: int | None = None, folder: Path | None = None) -> None:
+    def begin(
+        self,
+        optimizer: Any = None,
+        num_steps: int | None = None,
+        folder: Path | None = None,
+        trained: bool = False,
+    ) -> None:
         if num_steps is not None:
-            self.start, self.due = self.steps, self.plan(num_steps)
+            self.start, self.due = self.steps, self.plan(num_steps, trained)
             self.watch = Watch(self.due, num_steps)
         if folder is not None:
             self.store.move_to(folder)
