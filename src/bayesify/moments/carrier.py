@@ -102,24 +102,21 @@ class Carrier(StandIn):
             return carrier.unpacked(simplex, half)
 
         # the rule's own operations have no carriers: spares dispatch, traced or not
-        twin: Any = None
+        result = None
         with internals.DisableTorchFunction(), with_graph(carrier.moments.mean):
-            if tape is None or tape.beside:
+            if tape is None or not tape.finds(function):
                 result = function(*replace(args, Carrier, unpack), **replace(kwargs, Carrier, unpack))
             if gains is not None:
                 result = gains.corrected(func, args, result)
         if tape is not None:
             with internals.DisableTorchFunction(), torch.enable_grad():
-                if tape.beside:
-                    twin, of_weights = tape.run(func, function, args, kwargs, unpack, result)
-                else:
-                    result, of_weights = tape.run(func, function, args, kwargs, unpack)
+                result, twin, of_weights = tape.run(func, function, args, kwargs, unpack, result)
         if function not in TAKES_COMPLEX and (
             is_complex(result) or holds((args, kwargs), Carrier, is_complex)
         ):
             raise NotImplementedError(not_covered(func, "complex numbers"))
         done = _settled(func, args, kwargs, result, writes, carrier, of_weights)
-        if twin is not None and not of_weights:
+        if tape is not None and tape.beside and not of_weights:
             args, kwargs = replace(args, Carrier, twin_of), replace(kwargs, Carrier, twin_of)
             tie(done, _settled(func, args, kwargs, twin, writes, carrier, False))
         return done

@@ -6,7 +6,6 @@ import torch
 import torch.nn.functional as F
 
 from bayesify.moments.carrier import Carrier
-from bayesify.moments.values import Moments, parts
 
 #: where weight and bias of a normalisation stand
 NORMS = {
@@ -21,19 +20,6 @@ NORMS = {
 def given(values: Any, named: Any, place: int, name: str, default: Any = None) -> Any:
     """An argument, by its place or its name."""
     return values[place] if place < len(values) else named.get(name, default)
-
-
-def normed_alike(values: Any, named: Any, known: Moments, primal: Any, cast: Any) -> Moments:
-    """Batch norm by the gain that it had, of this batch or of the running statistics, which have moved by now."""
-    mean, gamma = parts(primal[0])[0], given(primal, named, 3, "weight")
-    shape = (1, -1) + (1,) * (mean.dim() - 2)
-    if given(primal, named, 5, "training", False) or given(primal, named, 2, "running_var") is None:
-        variance = mean.var((0, *range(2, mean.dim())), correction=0)
-    else:
-        variance = given(primal, named, 2, "running_var")
-    gain = (variance + given(primal, named, 7, "eps", 1e-5)).rsqrt()
-    gain = gain if gamma is None else parts(gamma)[0] * gain
-    return Moments(cast(known.mean) + cast(gain.view(shape)) * (values[0].mean - cast(mean)), known.var)
 
 
 def norm_in_parts(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -127,8 +127,29 @@ def magnitude(x: Any, var: Tensor | None) -> Any:
     """
     if var is None:
         return x
-    size = (x.square() + var).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
-    return torch.where(x < 0, -size, size)
+    return _Magnitude.apply(x, var)
+
+
+class _Magnitude(torch.autograd.Function):
+    """z = ±√(x² + v); by v 1 / 2z, by x x / z."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, var: Tensor) -> Tensor:
+        size = torch.addcmul(var.to(x.dtype), x, x).clamp_min(torch.finfo(x.dtype).tiny).sqrt()
+        return torch.where(x < 0, -size, size)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[0], output)
+        ctx.dtype = inputs[1].dtype
+
+    @staticmethod
+    def backward(ctx: Any, by_z: Tensor) -> tuple[Tensor, Tensor]:
+        x, z = ctx.saved_tensors
+        quotient = by_z / z
+        return quotient * x, (0.5 * quotient).to(ctx.dtype)
 
 
 def _unshared(tape: Any, func: Any, function: Any, args: Any, values: Any, named: Any, result: Any) -> None:

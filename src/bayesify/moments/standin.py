@@ -157,16 +157,20 @@ METADATA = {getattr(torch.Tensor, name) for name in _METADATA}
 METADATA |= {torch.is_floating_point, torch.is_complex, torch.numel}
 
 
+#: these hold nothing; asked here, because compiled code pays for every call when it is traced
+LEAVES = (type(None), bool, int, float, str)
+
+
 def replace(value: Any, kind: Any, function: Any) -> Any:
     """`value` with all objects of class `kind` in it, also in lists, tuples and dicts, put through `function`."""
     if isinstance(value, kind):
         return function(value)
     if isinstance(value, list):
-        return [replace(v, kind, function) for v in value]
+        return [v if type(v) in LEAVES else replace(v, kind, function) for v in value]
     if type(value) is tuple:
-        return tuple([replace(v, kind, function) for v in value])
-    if type(value) is dict:
-        return {k: replace(v, kind, function) for k, v in value.items()}
+        return tuple([v if type(v) in LEAVES else replace(v, kind, function) for v in value])
+    if type(value) is dict and value:
+        return {k: v if type(v) in LEAVES else replace(v, kind, function) for k, v in value.items()}
     return value
 
 
@@ -176,7 +180,7 @@ def holds(value: Any, kind: Any, test: Any = None) -> bool:
         return test is None or test(value)
     if type(value) is dict:
         value = list(value.values())
-    return type(value) in (list, tuple) and any(holds(v, kind, test) for v in value)
+    return type(value) in (list, tuple) and any(type(v) not in LEAVES and holds(v, kind, test) for v in value)
 
 
 ORDER: dict[Any, tuple[str, ...]] = {}  # names of the positional arguments of torch's own functions

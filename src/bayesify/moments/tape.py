@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bayesify.moments.carrier import Carrier, first_carrier, twin_of
-from bayesify.moments.norms_in_parts import NORMS, is_weight, norm_in_parts, normed_alike
+from bayesify.moments.norms_in_parts import NORMS, is_weight, norm_in_parts
 from bayesify.moments.notes import DIFFERENCES, PRODUCTS, QUOTIENTS, SUMS, note
 from bayesify.moments.opposite import linear_map, settled
 from bayesify.moments.registry import spelled
-from bayesify.moments.rules.exact import VAR_FLOOR
-from bayesify.moments.rules.gates import GATES
+from bayesify.moments.rules.exact import relu
+from bayesify.moments.rules.gates import GATES, gated
 from bayesify.moments.rules.linear import LINEAR_MAPS
 from bayesify.moments.rules.product import MATMULS
 from bayesify.moments.shared_noise import Use
@@ -30,9 +30,6 @@ from bayesify.moments.writing import Storage
 
 ADDMM = frozenset(spelled("addmm"))
 DETACHED = frozenset(spelled("detach detach_"))
-SHARED_REST = (
-    0.5  # of an activation's remainder: chosen on trained residual networks, which have too much with all
-)
 SHARES = frozenset([*LINEAR_MAPS, F.embedding, *MATMULS])  # weights meet data here, whatever their shape
 
 
@@ -99,7 +96,11 @@ class Tape:
 
     def needs_precision(self, function: Any) -> bool:
         """Will a difference of variances be taken?"""
-        return function in GATES
+        return function in GATES and function is not relu
+
+    def finds(self, function: Any) -> bool:
+        """Does `run` find the moments of the pass itself? Not of what a network computes without gradients."""
+        return not self.beside or (function is relu and torch.is_grad_enabled() == self.differentiable)
 
     def instead(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A carrier of the result where the operation is taken apart, else None: norms into scaling, gain, offset."""
@@ -128,15 +129,15 @@ class Tape:
         kwargs: Any,
         unpack: Callable[[Any], Any],
         known: Any = None,
-    ) -> tuple[Any, bool]:
-        """The rule's result with the tape's graph, and whether it is one of weights alone.
+    ) -> tuple[Any, Any, bool]:
+        """The rule's result in the pass and with the tape's graph, and whether it is one of weights alone.
 
-        known: the result without it, where the tape is differentiable
+        known: the result in the pass, where the tape does not find it
         """
         if self._of_weights_alone(func, args, kwargs):
             if known is None:
                 known = function(*replace(args, Carrier, unpack), **replace(kwargs, Carrier, unpack))
-            return known, True
+            return known, known, True
         most = max([2, *[c.dim() for c in _carriers((args, kwargs)) if not c.is_weight]])
         entered: list[Carrier] = []
         # rows of a table that data chose (bags of words, table[index]) stand where data do
@@ -155,32 +156,40 @@ class Tape:
 
         values, named = replace(args, Carrier, through), replace(kwargs, Carrier, through)
         if func in DETACHED:
-            return values[0], False
+            return values[0] if known is None else known, values[0], False
         through_values, through_named = replace((values, named), Tensor, self.cast)
         if self.beside:  # what the factors in the graph are made of
             values, named = replace(args, Carrier, unpack), replace(kwargs, Carrier, unpack)
-        if function in GATES and (slope := GATES[function](*values, **named)) is not None:
-            known = function(*values, **named) if known is None else known
-            return self._gated(through_values[0].mean, values[0], slope, known), False
+        if function in GATES and (found := gated(function, known, *values, **named)) is not None:
+            y, twin = self._gated(through_values[0].mean, values[0], *found)
+            return ((y if known is None else known) if self.beside else twin), twin, False
         result = self._through(func, function, through_values, through_named, known, values)
         weights = any(c.is_weight and all(c is not e for e in entered) for c in _carriers((args, kwargs)))
-        return note(self, func, function, args, values, named, result, weights), False
+        result = note(self, func, function, args, values, named, result, weights)
+        return result if known is None else known, result, False
 
     def _through(self, func: Any, function: Any, values: Any, named: Any, known: Any, primal: Any) -> Any:
         """The operation with the tape's graph; its variances are those of `known`, or have no graph."""
         if func in LINEAR_MAPS and known is not None:
             result = Moments(linear_map(func, *(parts(v)[0] for v in values), **named), known.var)
         elif func is F.batch_norm and isinstance(values[0], Moments):
-            known = function(*values, **named) if known is None else known
-            known = known if self.differentiable else _constant(known)
-            primal = primal if self.differentiable else replace(primal, Moments, _constant)
-            result = normed_alike(values, named, known, primal, self.cast)
+            result = self._by_slope(
+                values[0].mean, primal[0], function(*values, **named) if known is None else known
+            )
         else:
             result = _with_variances(function(*values, **named), known)
         result = replace(result, (Moments, Simplex), self._narrowed) if self.half else result
         if isinstance(result, Moments) and not result.mean.requires_grad:
             result = Moments(leaf(result.mean), result.var)
         return result
+
+    def _by_slope(self, through: Tensor, x: Moments, y: Moments) -> Moments:
+        """y of a rule that gave its slope, by the gain that it had: running statistics have moved by now."""
+        slope = y.slope
+        assert slope is not None
+        if not self.differentiable:
+            x, y, slope = _constant(x), _constant(y), slope.detach()
+        return Moments(self.cast(y.mean) + self.cast(slope) * (through - self.cast(x.mean)), y.var)
 
     def _narrowed(self, held: Any) -> Any:
         if not self.half or not isinstance(held, Moments | Simplex):
@@ -208,18 +217,16 @@ class Tape:
             )
         return True
 
-    def _gated(self, through: Tensor, x: Moments, slope: Tensor, y: Moments) -> Moments:
-        """y with `slope` as its derivative by x in the tape's graph, and what it is in the other."""
+    def _gated(
+        self, through: Tensor, x: Moments, y: Moments, slope: Tensor, own: Tensor
+    ) -> tuple[Moments, Moments]:
+        """y, and y with `slope` as its derivative by x in the tape's graph."""
         if not self.differentiable:
-            x, slope, y = _constant(x), slope.detach(), _constant(y)
-        rest = (y.var - slope.square() * x.var).clamp_min(0)
-        common = SHARED_REST * rest / x.var.clamp_min(VAR_FLOOR)
-        steep = (slope.square() + common).clamp_min(torch.finfo(slope.dtype).tiny).sqrt()
-        slope = torch.where(slope < 0, -steep, steep)
+            x, y, slope, own = _constant(x), _constant(y), slope.detach(), own.detach()
         by = self.cast(slope) if self.differentiable else settled(self.cast(slope))
         mean = self.cast(y.mean) + by * (through - self.cast(x.mean))
-        self.add_noise(mean, (1 - SHARED_REST) * rest)
-        return Moments(mean, self.cast(y.var))
+        self.add_noise(mean, own)
+        return y, Moments(mean, self.cast(y.var))
 
 
 def _without_graph(value: Any) -> Any:

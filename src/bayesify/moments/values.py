@@ -23,11 +23,13 @@ class Moments(MeanVar):
     cov:   (batch, n, n), the covariance of the n numbers of each example; None where it is not known whole
     top:   of many numbers the covariance of the largest ones
     trace: by which `sweep` finds the covariance
+    slope: by the input's mean, of a rule that takes it as fixed (batch norm); for the tape, lost on the way
     """
 
     cov: Tensor | None = None
     top: "Top | None" = None
     trace: "Trace | None" = None
+    slope: Tensor | None = None
 
     def __new__(
         cls,
@@ -37,6 +39,7 @@ class Moments(MeanVar):
         cov: Tensor | None = None,
         top: "Top | None" = None,
         trace: "Trace | None" = None,
+        slope: Tensor | None = None,
     ) -> "Moments":
         self = super().__new__(cls, mean, var)
         if cov is not None:
@@ -45,6 +48,8 @@ class Moments(MeanVar):
             self.top = top
         if trace is not None:
             self.trace = trace
+        if slope is not None:
+            self.slope = slope
         return self
 
     @property

@@ -1,6 +1,7 @@
 """Exact moments of a normal input against quadrature, and their gradients."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,11 @@ from scipy import special
 from torch import Tensor, nn
 
 import bayesify as bf
+from bayesify.moments.notes import magnitude
+from bayesify.moments.rules import exact
+from bayesify.moments.rules.gates import gated
 from bayesify.moments.rules.owen import NARROW, WIDE, owens_t
+from bayesify.moments.values import Moments
 
 MEANS = torch.tensor([-4.0, -1.0, -0.3, 0.0, 0.2, 1.0, 2.5, 6.0]).double()
 VARS = (1e-6, 1e-3, 0.05, 0.64, 3.0)
@@ -153,3 +158,26 @@ def test_second_derivatives_are_right_or_refused(activation: str) -> None:
             slopes(x).sum().backward()
     else:
         assert torch.autograd.gradcheck(slopes, x)
+
+
+def test_relu_of_a_tape_is_the_leaky_one_without_a_leak_with_its_gradients() -> None:
+    generator = torch.Generator().manual_seed(0)
+    mean, std = torch.randn(2, 200, dtype=torch.float64, generator=generator)
+    inputs = mean.requires_grad_(), std.square().add(0.01).requires_grad_()
+
+    def flat(rule: Any, *args: Any) -> tuple[Tensor, ...]:
+        y, slope, own = gated(rule, None, Moments(*inputs), *args)
+        return (*y, slope, own)
+
+    for one, other in zip(flat(exact.relu), flat(exact.leaky_relu, 0.0), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
+        gradients = [
+            torch.autograd.grad(each.square().sum(), inputs, retain_graph=True) for each in (one, other)
+        ]
+        torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-9)
+
+
+def test_the_derivative_of_what_noise_meets() -> None:
+    generator = torch.Generator().manual_seed(1)
+    x, std = torch.randn(2, 50, dtype=torch.float64, generator=generator)
+    assert torch.autograd.gradcheck(magnitude, (x.requires_grad_(), std.square().add(0.01).requires_grad_()))

@@ -16,6 +16,10 @@ from bayesify.moments.values import Moments, in_dtype
 
 VAR_FLOOR = 1e-12  # below it an input counts as certain: derivatives by v grow like 1/√v at a kink
 SMALL_ON = ("cuda",)  # devices where relu keeps its derivatives in 16 bits
+SHARED_REST = (
+    0.5  # of an activation's remainder: chosen on trained residual networks, which have too much with all
+)
+STEEP_FLOOR = 1e-6  # of a slope that is divided by: where it is smaller, rounding is all there is
 FAR = 9.0  # this many standard deviations from a kink nothing of it is left, but denormal numbers would cost time
 
 
@@ -173,14 +177,19 @@ def _relu_moments(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor, Te
 
     The last operation of each is not in place: torch 2.11 would lose the compiled gradient, without a word.
     """
+    v, std, alpha, share, phi, u = _standardized(mean, var)
+    y_var = alpha.sub_(u).mul_(u).add_(share).clamp_min_(0) * v
+    return u * std, y_var, share, phi / std
+
+
+def _standardized(mean: Tensor, var: Tensor) -> tuple[Tensor, ...]:
+    """v, σ, α = μ/σ, Φ(α), φ(α) and E relu(x)/σ = φ + αΦ."""
     m, v = _wide(mean, var)
     std = v.clamp_min(VAR_FLOOR).sqrt_()
     alpha = (m / std).clamp_min_(-FAR)
     share = 0.5 * (alpha * -math.sqrt(0.5)).erfc_()
     phi = alpha.square().clamp_max_(FAR**2).mul_(-0.5).exp_().mul_(1 / math.sqrt(2 * math.pi))
-    u = torch.addcmul(phi, alpha, share)
-    y_var = alpha.sub_(u).mul_(u).add_(share).clamp_min_(0) * v
-    return u * std, y_var, share, phi / std
+    return v, std, alpha, share, phi, torch.addcmul(phi, alpha, share)
 
 
 def _relu_slopes(y_mean: Tensor, share: Tensor, slope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -219,3 +228,40 @@ class _Relu(torch.autograd.Function):
         grad_mean = torch.addcmul(var_by_mean * by_var, by_mean, share)
         grad_var = torch.addcmul(var_by_var * by_var, by_mean, mean_by_var)
         return grad_mean.to(ctx.dtypes[0]), grad_var.to(ctx.dtypes[1])
+
+
+class GatedRelu(OfInputs):
+    """E, Var, slope s and own noise n of relu x, as `gates.gated` has them: with g = Φ + u(α − u) = Var/v and
+    ρ = g − Φ², s = √(Φ² + cρ) and n = (1 − c)vρ, where c is the shared part of the remainder vρ.
+
+    By α g′ = 2u(1 − Φ) and ρ′ = g′ − 2Φφ;  by v, at a fixed μ, ∂Var = Φ − uφ and ∂(vρ) = Φ(1 − Φ) − φ².
+    """
+
+    @staticmethod
+    def forward(mean: Tensor, var: Tensor) -> tuple[Tensor, ...]:
+        v, std, alpha, share, _, u = _standardized(mean, var)
+        g = torch.addcmul(share, u, alpha - u).clamp_min_(0)
+        square = share.square()
+        rho = (g - square).clamp_min_(0)
+        slope = square.add_(rho, alpha=SHARED_REST).sqrt()
+        y_mean, y_var, own = u * std, g * v, (1 - SHARED_REST) * v * rho
+        return in_dtype(y_mean, mean.dtype), in_dtype(y_var, var.dtype), in_dtype(slope, mean.dtype), own
+
+    @staticmethod
+    def backward(ctx: Any, by_mean: Tensor, by_var: Tensor, by_slope: Tensor, by_own: Tensor) -> Any:
+        mean, var = ctx.saved_tensors
+        _, std, alpha, share, phi, u = _standardized(mean, var)
+        below, both = 1 - share, share * phi
+        by_var, by_own = by_var.to(std.dtype), (1 - SHARED_REST) * by_own
+        wide = u * below
+        slope = (share.square() + SHARED_REST * (share * below - u * (u - alpha)).clamp_min(0)).sqrt()
+        by_slope = (
+            by_slope * ((1 - SHARED_REST) * both + SHARED_REST * wide) / (slope.clamp_min(STEEP_FLOOR) * std)
+        )
+        grad_mean = by_mean * share + 2 * std * (by_var * wide + by_own * (wide - both)) + by_slope
+        grad_var = (
+            0.5 * (by_mean * phi - by_slope * alpha) / std
+            + by_var * (share - u * phi)
+            + by_own * (share * below - phi.square())
+        )
+        return grad_mean.to(mean.dtype), grad_var.to(var.dtype)

@@ -42,11 +42,13 @@ def batch_norm(
         v = running_var
     (gamma, gamma_var), (beta, beta_var) = parts(weight), parts(bias)
     if gamma_var is None and beta_var is None and var is not None:
-        gain = 1 / (v + eps) if gamma is None else gamma.square() / (v + eps)
+        gain = (v + eps).rsqrt() if gamma is None else gamma * (v + eps).rsqrt()
         y = F.batch_norm(mean, running_mean, running_var, gamma, beta, training, momentum, eps)
-        return Moments(y, var * gain.view(shape))
+        return Moments(y, var * gain.square().view(shape), slope=gain.view(shape))
+    gain = (v + eps).rsqrt().view(shape)
     centred = F.batch_norm(mean, running_mean, running_var, None, None, training, momentum, eps)
-    return affine(centred, None if var is None else var / (v + eps).view(shape), weight, bias, shape)
+    y_mean, y_var = affine(centred, None if var is None else var * gain.square(), weight, bias, shape)
+    return Moments(y_mean, y_var, slope=gain if gamma is None else gamma.view(shape) * gain)
 
 
 @rule(F.layer_norm, form=NORM_FORMS)
