@@ -90,7 +90,12 @@ def _ensemble(folder: Path) -> None:
 
 
 def _predicted(model: bf.BayesianModule) -> Any:
-    p = model.eval().predict(data().test.inputs[:5], 3, generator=torch.Generator().manual_seed(0))
+    try:
+        p = model.eval().predict(data().test.inputs[:5], 3, generator=torch.Generator().manual_seed(0))
+    except ValueError as error:  # what loads and does not fit the outputs is named by its setting
+        if "class_dim=" in str(error):
+            raise ValueError("model.safetensors: class_dim") from error
+        raise
     return {"mean": p.mean, "std": p.spread, **model.state_dict()}
 
 
