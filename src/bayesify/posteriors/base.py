@@ -28,8 +28,9 @@ class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `undecayed`,
-    `seldom`, `member`, `fold`, `install`, `begin`, `collect`, `shift`, `check_finite`, `diverged`, `caution`, `extra_tensors`,
-    `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`, `describe`, `notes`.
+    `seldom`, `member`, `fold`, `install`, `begin`, `collect`, `shift`, `check_finite`, `diverged`, `caution`,
+    `extra_tensors`, `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`,
+    `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
