@@ -1,11 +1,12 @@
 """Samplers and IVON at their defaults beside plain training, on the 1,437 training images of scikit-learn's digits.
 
     python benchmarks/digits_samplers.py                 # two networks, three seeds, eight minutes of one core
+    python benchmarks/digits_samplers.py --temperature 1
     python benchmarks/digits_samplers.py --epochs 100 --nets mlp --methods atmc sgld
 
-Every row is `bf.fit` with nothing set; chains predict by the average over their 20 draws. "dead" is the mean square of
-the weights of the three pixels that are 0 in all images, 1 under their prior; "findings" counts the runs of
-which the check found this.
+Every row is `bf.fit` with nothing set, by which these chains are cold: --temperature 1 samples the posterior. Chains
+predict by the average over their 20 draws. "dead" is the mean square of the weights of the three pixels that are 0 in
+all images, the temperature under their prior; "findings" counts the runs of which the check found this.
 """
 
 import argparse
@@ -50,15 +51,19 @@ def cnn() -> nn.Module:
 NETS = {"mlp": mlp, "cnn": cnn}
 
 
-def run(make: Callable[[], nn.Module], name: str, seed: int, epochs: int) -> dict[str, Any]:
+def run(
+    make: Callable[[], nn.Module], name: str, seed: int, epochs: int, temperature: float | None
+) -> dict[str, Any]:
     """The metrics of one run on the test images, what its check found, and the weights of dead pixels."""
     data, options = load("digits"), {"seed": seed, "progress": False, "compile": False}
     torch.manual_seed(seed)
-    model = bf.bayesify(make(), METHODS[name](), num_data=len(data.train))
+    chain = isinstance(METHODS[name], partial)
+    method = METHODS[name](temperature=temperature) if chain else METHODS[name]()
+    model = bf.bayesify(make(), method, num_data=len(data.train))
     bf.fit(model, Loader(data.train, 64, shuffle=True), epochs=epochs, **options)
     found = dict(bf.evaluate(model, Loader(data.test, 256)))
     found["findings"] = set(getattr(model.posterior, "findings", {}))
-    if isinstance(METHODS[name], partial) and make is mlp:
+    if chain and make is mlp:
         dead = data.train.inputs.flatten(1).eq(0).all(0)
         weights = torch.stack([draw["1.weight"][:, dead] for _, draw in model.posterior.each()])
         found["dead"] = weights.square().mean().item()
@@ -72,12 +77,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--nets", nargs="+", default=[*NETS], choices=NETS)
     parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS)
+    parser.add_argument("--temperature", type=float, help="of the chains; their own choice if not given")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # the table has a column for them
     for make in (NETS[name] for name in options.nets):
         rows = []
         for name in options.methods:
-            runs = [run(make, name, seed, options.epochs) for seed in range(options.seeds)]
+            runs = [
+                run(make, name, seed, options.epochs, options.temperature) for seed in range(options.seeds)
+            ]
             means = [f"{statistics.mean(r[metric] for r in runs):.3f}" for metric in METRICS]
             dead = f"{statistics.mean(r['dead'] for r in runs):.2f}" if "dead" in runs[0] else ""
             kinds = Counter(kind for r in runs for kind in r["findings"])

@@ -1,4 +1,4 @@
-"""What the check of a sampler says of small networks: four runs of `bf.fit` each, as anyone would start them.
+"""What the check of a sampler says of small networks: four runs of `bf.fit` each, at temperature 1.
 
     python benchmarks/sampling_check_nets.py             # two minutes of one core
     python benchmarks/sampling_check_nets.py --epochs 100 --nets mlp
@@ -53,7 +53,7 @@ def row(name: str, sampler: str, epochs: int) -> list[str]:
     found, warned, values = Counter[str](), 0, []
     for seed in range(RUNS):
         torch.manual_seed(seed)
-        model = bf.bayesify(net(name), bf.ThermostatMCMC(sampler=sampler), num_data=len(x))
+        model = bf.bayesify(net(name), bf.ThermostatMCMC(sampler=sampler, temperature=1.0), num_data=len(x))
         loader = DataLoader(TensorDataset(x, y), batch_size=BATCH, shuffle=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", bf.SamplingWarning)
