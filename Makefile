@@ -30,7 +30,7 @@ test-sampling: $(VENV)/installed-test
 # Spoiled files of every format that is read: N of them, each with its own number, so that one can be had again.
 N ?= 10000
 fuzz: $(VENV)/installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/fuzz.py -n $(N)
+	$(BIN)/python tests/fuzz/fuzz.py -n $(N)
 
 # The newest of every package, whatever the constraints say, in an environment of its own: import and what stands
 # outside torch's promises, every method, moments, compiled and distributed code, the engine.

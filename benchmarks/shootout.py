@@ -177,13 +177,16 @@ class Run:
         return found
 
     def log_probs(self, model: Any, images: Tensor, views: bool = False) -> np.ndarray:
-        """log of the mean probability over draws; with `views` every draw has one of its own."""
+        """log of the mean probability over draws; with `views` every draw has one of its own. On CUDA
+        networks that draw predict in half precision."""
+        half = self.a.device.startswith("cuda") and model.posterior.sampling != "moments"
         generator = Generator(self.a.device).manual_seed(self.seed)
         parts = []
         for x in self.data.batches(images):
             number, augment = (self.a.num_views, self.data.set.views()) if views else (self.a.num_draws, None)
             x = self.data.normalised(x)
-            probs = model.predict(x, number, augment=augment, generator=generator).probs
+            with torch.autocast("cuda", torch.float16, enabled=half):
+                probs = model.predict(x, number, augment=augment, generator=generator).probs
             parts.append(probs.clamp_min(1e-12).log().half().cpu())
         return torch.cat(parts).numpy()
 

@@ -231,3 +231,10 @@ def test_fields_take_numbers_of_numpys() -> None:
     method = bf.MonteCarloVI(init_std=np.float32(0.5), num_kl_draws=np.int64(3))
     assert type(method.init_std) is float and type(method.num_kl_draws) is int
     check_fields(method)
+
+
+def test_a_whole_number_that_is_written_as_a_float() -> None:
+    with pytest.raises(ValueError, match="num_members=3.0 must be a whole number .*; write num_members=3$"):
+        bf.DeepEnsemble(num_members=3.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"epochs=3.0 must be a whole number .*\); write epochs=3$"):
+        FitOptions(epochs=3.0)  # type: ignore[arg-type]

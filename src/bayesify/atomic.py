@@ -27,6 +27,8 @@ SEALED_BY = "header_checksum"
 LONGEST = 2**25  # bytes of a text: what JSON can make of them fits into memory
 SEAL = f', "{SEALED_BY}": '  # the end of a header: a checksum of what stands before it; older files have none
 
+#: of tensors, as safetensors calls them; with others torch cannot compute
+DTYPES = {"BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "BF16", "F32", "F64", "C64"}
 FACTS = {"aliases": Mapping[str, str], "checksums": Mapping[str, int]}  # of the tensors, in every header
 
 
@@ -214,12 +216,16 @@ def read_header(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
+            kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{path} is damaged or not a safetensors file ({error})") from None
     if HEADER not in metadata:
         raise ValueError(
             f"{path} is a safetensors file, but bayesify did not write it (no {HEADER!r} header)"
         )
+    foreign = [f"{name!r} is {kind}" for name, kind in kinds.items() if kind not in DTYPES]
+    if foreign:
+        raise ValueError(f"{path}: tensor {foreign[0]}, a dtype that models are not stored in")
     text = metadata[HEADER]
     if SEAL in text and sealed(text.rpartition(SEAL)[0]) != text:
         raise ValueError(f"{path} has a damaged header (its bytes have changed)")

@@ -203,9 +203,17 @@ def check_value(argument: str, value: Any, kind: Any, example: Any = None) -> No
     if not fits(value, kind):
         shown = isinstance(example, int | float | str) and not isinstance(example, bool)
         remedy = f", e.g. {argument.rpartition(' ')[2]}={example!r}" if shown else ""
-        if isinstance(value, Tensor) and holds_numbers(kind):
-            remedy = "; a tensor is none, its number is value.item()"
+        remedy = meant(argument, value, kind) or remedy
         raise ValueError(f"{argument}={value!r} must be {accepted(kind)}{remedy}")
+
+
+def meant(argument: str, value: Any, kind: Any) -> str:
+    """What to give in place of a value that is nearly one of this type; empty where nobody can tell."""
+    if isinstance(value, Tensor) and holds_numbers(kind):
+        return f"; a tensor is none, its number is {argument}.item()"
+    if isinstance(value, float) and value.is_integer() and not fits(value, kind) and fits(int(value), kind):
+        return f"; write {argument}={int(value)}"
+    return ""
 
 
 def check_fields(table: Any) -> None:

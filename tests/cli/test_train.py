@@ -250,6 +250,27 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_recipe_goes_by_the_batch_of_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Adam's rate for 2 × 32 examples, and as many epochs as make 2,000 of their steps."""
+
+    def said(*arguments: str) -> str:
+        small = ("--method", "point", "--batch-size", "32", "--accelerator", "cpu", "--dry-run")
+        result = succeed("train", "--net", "mlp", "--data", "digits", *small, *arguments)
+        return " ".join(result.stdout.replace("│", "").split())
+
+    assert "adam, lr 0.0015, onecycle over 49 epochs" in said()
+    for devices in ("2", "0,1"):
+        two = said("--devices", devices)
+        assert "21 per epoch, 2,016 in 96 epochs of batch size 32 × 2 processes" in two
+        assert "adam, lr 0.00212, onecycle over 96 epochs" in two
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert "adam, lr 0.003, onecycle" in said()
+    apart = said("--method", "deep_ensemble", "--set", "method.num_members=2", "--members-in-parallel")
+    assert "32 × 2 processes" in apart and "adam, lr 0.00212" in apart
+
+
 def test_data_that_moved(tmp_path: Path) -> None:
     old, new, run = tmp_path / "old/uci", tmp_path / "new/uci", tmp_path / "run"
     old.mkdir(parents=True)

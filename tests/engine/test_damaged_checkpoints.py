@@ -120,20 +120,33 @@ def test_a_structure_that_is_none_falls_back(name: str, sealed: bool, run: Path)
         (".step", -1.0),
         (".step", None),
         ("state.sums.0.0", None),
+        (".exp_avg_sq", "single"),
     ],
 )
-def test_a_tensor_that_cannot_be_falls_back(name: str, value: float | None, run: Path) -> None:
-    """A value everywhere in it; None: another shape."""
+def test_a_tensor_that_cannot_be_falls_back(name: str, value: float | str | None, run: Path) -> None:
+    """A value everywhere in it; None: another shape, "single": one number."""
     path = newest(run)
     header = read_header(path)
     tensors = read_tensors(path, header)
     key = next(key for key in tensors if key.endswith(name))
     old = tensors[key]
-    tensors[key] = old.expand(3, *old.shape) if value is None else torch.full_like(old, value)
+    wrong = {None: lambda: old.expand(3, *old.shape), "single": lambda: old.flatten()[0]}
+    tensors[key] = wrong.get(value, lambda: torch.full_like(old, value))()  # type: ignore[arg-type]
     write_tensors(path, tensors, header)
     with pytest.warns(UserWarning, match=f"{path.name} is damaged.*: trying the checkpoint before it"):
         history = quick(folder=run, epochs=3)
     assert [note for note in history.notes if "resumed" in note] == ["resumed at epoch 2, step 13"]
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(()), torch.full((12, 6), torch.nan)])
+def test_an_average_that_cannot_be_falls_back(wrong: torch.Tensor, tmp_path: Path) -> None:
+    quick(folder=tmp_path / "run", ema=0.9)
+    path = newest(tmp_path / "run")
+    header = read_header(path)
+    tensors = {**read_tensors(path, header), "state.ema.average.0": wrong}
+    write_tensors(path, tensors, header)
+    with pytest.warns(UserWarning, match=f"{path.name} is damaged.*: trying the checkpoint before it"):
+        quick(folder=tmp_path / "run", epochs=3, ema=0.9)
 
 
 def test_a_stream_is_not_recognised(tmp_path: Path) -> None:

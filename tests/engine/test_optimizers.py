@@ -19,7 +19,9 @@ def decaying(method: bf.methods.Method, likelihood: Any = "categorical") -> set[
     optimizer = named_optimizer(made, "sgd", None, 0.9, 0.5)
     names = {id(p): name for name, p in made.named_parameters()}
     grouped = {
-        names[id(p)]: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]
+        names[id(p)]: round(group["weight_decay"] * group["lr"] / optimizer.defaults["lr"], 9)
+        for group in optimizer.param_groups
+        for p in group["params"]
     }
     assert set(grouped) == set(names.values()) and set(grouped.values()) <= {0.0, 0.5}
     return {name for name, decay in grouped.items() if decay}
@@ -55,6 +57,23 @@ def test_components_without_a_prior_decay() -> None:
 def test_members_decay_and_noise_does_not() -> None:
     found = decaying(bf.DeepEnsemble(num_members=2), bf.likelihood("normal", learn_std=True))
     assert found == NET | {name.replace("net.", "posterior.copies.0.") for name in NET}
+
+
+@pytest.mark.parametrize(("name", "power"), [("sgd", 1.0), ("adam", 0.5), ("adamw", 0.5)])
+def test_components_go_as_far_as_what_every_step_moves(name: str, power: float) -> None:
+    """A step has gradients for one of three; without momentum SGD then goes 1/3 as far, and Adam 1/√3."""
+
+    def rates(method: bf.methods.Method) -> list[float]:
+        made = bf.bayesify(net(), method, num_data=10)
+        groups = named_optimizer(made, name, 0.2, None, 0.5).param_groups
+        assert all(group["lr"] * group["weight_decay"] == pytest.approx(0.2 * 0.5) for group in groups)
+        return [group["lr"] for group in groups]
+
+    both = pytest.approx([0.2, 0.2 * 3**power])
+    assert rates(bf.EnsemblePatching(3)) == rates(bf.EnsemblePatching(3, assignment="element")) == both
+    assert rates(bf.DeepEnsemble(bf.EnsemblePatching(3), 2)) == both
+    for other in (bf.Point(), bf.MCDropout(), bf.EnsemblePatching(3, assignment="member")):
+        assert rates(other) == [0.2]
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

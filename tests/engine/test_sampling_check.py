@@ -4,6 +4,7 @@ import math
 import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -94,6 +95,20 @@ def test_a_cold_or_cyclic_chain_is_not_asked_whether_it_is_stationary() -> None:
         model = make(start=1.0, every=None if "cycle" in options else 10, **options)
         fit(model, epochs=600)
         assert model.posterior.findings == {}
+
+
+@pytest.mark.parametrize("options", [{"cycle": 9999}, {"temperature": 0.1, "burn_in": 9999, "every": 5}])
+def test_a_run_that_keeps_no_draw_is_told_so(options: dict[str, Any], tmp_path: Path) -> None:
+    """However cold it is, and whatever its schedule."""
+    x, y = data()
+    model = bf.bayesify(nn.Linear(2, 1, bias=False), bf.ThermostatMCMC(**options), "normal", NUM)
+    with pytest.warns(bf.SamplingWarning, match="no draw was kept, and predictions are those of the last"):
+        history = bf.fit(model, [(x, y)], epochs=30, folder=tmp_path, recipe=None, progress=False)
+    assert "no draws yet" in history.notes[-1]
+    with pytest.warns(bf.SamplingWarning, match="no draws yet"):
+        bf.load(tmp_path / "model.safetensors", nn.Linear(2, 1, bias=False)).predict(x)
+    with pytest.raises(bf.SamplingWarning, match="no draw was kept"):
+        bf.sample_chains(model, [(x, y)], num_chains=2, epochs=30, on_bad_sampling="raise")
 
 
 def test_chains_that_do_not_agree_and_draws_that_drift() -> None:
@@ -341,3 +356,5 @@ def test_chains_in_different_modes_are_not_told_to_go_on() -> None:
     assert "they sit in different modes" in compare(noise + modes)["apart"]
     slow = noise.cumsum(1)
     assert "Lengthen" in compare(slow)["apart"]
+    on_their_way = torch.arange(40.0)[:, None] + 30 * modes + noise  # worth one draw each
+    assert "Lengthen" in compare(on_their_way)["apart"]

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
 from bayesify.engine.warm_up import entrances, moments
@@ -101,3 +102,13 @@ def test_reduced_precision_does_not_reach_the_moments() -> None:
     with torch.autocast("cpu"):
         found = input_moments(net, (x,), {})[net.weight][1]
     torch.testing.assert_close(found, x.T @ x / 64)
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+def test_its_looks_follow_the_precision(precision: str) -> None:
+    """Inputs of float32 before weights of another precision."""
+    x = torch.randn(40, 3)
+    model = bf.bayesify(nn.Linear(3, 1), bf.ThermostatMCMC(num_kept=2), "normal")
+    batches = DataLoader(TensorDataset(x, x[:, :1]), batch_size=10)
+    history = bf.fit(model, batches, epochs=20, precision=precision, progress=False)
+    assert any("heated" in note for note in history.notes) and model.posterior.num_draws == 2

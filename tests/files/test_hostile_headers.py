@@ -1,6 +1,8 @@
 """Model files whose checksums are right and whose headers say what cannot be: one error, which names the file."""
 
+import json
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,21 @@ def test_a_header_that_cannot_be(entries: dict[str, Any], field: str, tmp_path: 
     with pytest.raises(ValueError, match=f"model.safetensors.*{field}"):
         bf.load(path, mine)
     bf.bayesify(mine, bf.MonteCarloVI())  # it is as it was
+
+
+@pytest.mark.parametrize("dtype", ["F4", "F6_E2M3", "F8_E4M3"])
+def test_a_dtype_that_no_model_has(dtype: str, tmp_path: Path) -> None:
+    """Torch has not all that safetensors knows, and some it can only convert."""
+    path = stored(tmp_path, bf.Point())
+    content = path.read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + size])
+    as_many = 3 * 8 * 32 // int(dtype[1])  # in the same bytes
+    header["net.2.weight"] |= {"dtype": dtype, "shape": [as_many]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size :])
+    with pytest.raises(ValueError, match=f"model.safetensors: tensor 'net.2.weight' is {dtype}"):
+        bf.load(path, net())
 
 
 @pytest.mark.parametrize("method", [bf.DeepEnsemble(num_members=2), bf.EnsemblePatching(num_components=2)])

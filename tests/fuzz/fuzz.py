@@ -1,9 +1,12 @@
-"""Spoiled files by the thousand: `make fuzz N=10000`, or `python tests/fuzz/fuzz.py -n 500 --door model --seed 7`.
+"""Spoiled files by the thousand: `make fuzz N=10000`, or without make, all of them in 500 seconds at most:
+
+    PYTHONPATH=src python tests/fuzz/fuzz.py -n 10000 --jobs 16 --seconds 500
 
 Every case is a door, a number, and nothing else, so that it can be had again: `--door model --case 1234` shows one.
 """
 
 import argparse
+import math
 import multiprocessing
 import os
 import random
@@ -20,8 +23,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
+
+if __name__ == "__main__":  # before torch is imported; a CUDA context does not survive the fork into workers
+    os.environ |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 
 for room in (Path(__file__).parent, *Path(__file__).parents[1].glob("*/")):
     sys.path.append(str(room))
@@ -127,6 +134,7 @@ class Worker:
 
     def __init__(self, door: Door, sample: Path) -> None:
         self.door, self.sample = door, sample
+        self.case: int | None = None  # that it is at
         self.begin()
 
     def begin(self) -> None:
@@ -136,10 +144,16 @@ class Worker:
         self.process.start()
         theirs.close()
 
-    def ask(self, case: int) -> Result:
+    def ask(self, case: int) -> None:
+        self.case, self.end_by = case, time.monotonic() + SECONDS
+        self.pipe.send(case)
+
+    def answer(self) -> Result:
+        """After the pipe has something to say, or the time is up."""
+        assert self.case is not None
+        case, self.case = self.case, None
         try:
-            self.pipe.send(case)
-            if self.pipe.poll(SECONDS):
+            if self.pipe.poll():
                 return self.pipe.recv()
             outcome = "hang"
         except (EOFError, OSError):
@@ -151,47 +165,67 @@ class Worker:
     def end(self) -> None:
         self.process.kill()
         self.process.join()
+        self.pipe.close()
 
 
-def fuzz(name: str, cases: Iterator[int] | range, until: float | None = None) -> list[Result]:
-    """The cases of a door, in a process of their own."""
+def fuzz(name: str, cases: range, jobs: int = 1, seconds: float = math.inf) -> list[Result]:
+    """The cases of a door in processes of their own, so many at a time; those that were begun in this time."""
     with tempfile.TemporaryDirectory() as beside:
         sample = Path(beside) / "case"
         sample.mkdir()
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             DOORS[name].make(sample)
-        worker = Worker(DOORS[name], sample)
+        workers = [Worker(DOORS[name], sample) for _ in range(min(jobs, len(cases)))]
         try:
-            found = []
-            for case in cases:
-                if until is not None and time.time() > until:
-                    break
-                found.append(worker.ask(case))
-            return found
+            return sorted(_results(workers, iter(cases), time.monotonic() + seconds))
         finally:
-            worker.end()
+            for worker in workers:
+                worker.end()
+
+
+def _results(workers: list[Worker], cases: Iterator[int], until: float) -> Iterator[Result]:
+    """As they come."""
+    while True:
+        for worker in workers:
+            if worker.case is None and time.monotonic() < until and (case := next(cases, None)) is not None:
+                worker.ask(case)
+        busy = [worker for worker in workers if worker.case is not None]
+        if not busy:
+            return
+        left = min(worker.end_by for worker in busy) - time.monotonic()
+        ready = wait([worker.pipe for worker in busy], max(0.0, left))
+        for worker in busy:
+            if worker.pipe in ready or time.monotonic() > worker.end_by:
+                yield worker.answer()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", type=int, default=1000, help="cases in all")
     parser.add_argument("--seed", type=int, default=0, help="number of the first case")
     parser.add_argument("--door", action="append", choices=[*DOORS], help="only this one (may be repeated)")
     parser.add_argument("--case", type=int, help="this one alone")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time (all cores)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="in all, the same for every door")
     parser.add_argument("--show", type=int, default=5, help="failures of a kind that are written out")
     options = parser.parse_args()
     doors = options.door or [*DOORS]
     total: Counter[str] = Counter()
     print(f"{'':24}" + "".join(f"{outcome[:12]:>14}" for outcome in (*GOOD, *BAD)))
-    for name in doors:
+    end = time.monotonic() + options.seconds
+    for i, name in enumerate(doors):
         first = options.seed if options.case is None else options.case
         count = -(-options.n // len(doors)) if options.case is None else 1
-        begun, found = time.time(), fuzz(name, range(first, first + count))
+        begun = time.monotonic()
+        seconds = (end - begun) / (len(doors) - i)
+        found = fuzz(name, range(first, first + count), options.jobs, seconds)
         counts = Counter(each.outcome for each in found)
         total += counts
         row = "".join(f"{counts[outcome]:14}" for outcome in (*GOOD, *BAD))
-        print(f"{name:24}{row}   {time.time() - begun:.0f} s", flush=True)
+        print(f"{name:24}{row}   {time.monotonic() - begun:.0f} s", flush=True)
         kinds = defaultdict(list)
         for each in found:
             if each.outcome in BAD or options.case is not None:
@@ -200,10 +234,9 @@ def main() -> None:
             print(f"    {outcome}, {len(some)} times:")
             for each in some[: options.show]:
                 print(f"        case {each.case}: {each.done!a}\n            {each.found[:300]!a}")
-    print(f"{'all':24}" + "".join(f"{total[outcome]:14}" for outcome in (*GOOD, *BAD)))
+    print(f"{'all, ' + str(total.total()):24}" + "".join(f"{total[outcome]:14}" for outcome in (*GOOD, *BAD)))
     sys.exit(any(total[outcome] for outcome in BAD))
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     main()

@@ -142,7 +142,13 @@ def sealed_header(path: Path, rng: Rng) -> str:
 
 def _spoiled_array(array: np.ndarray, rng: Rng) -> np.ndarray:
     flat = array.reshape(-1)
-    shapes = [array[None], flat, flat[:0], np.concatenate([flat, flat])]
+    shapes = [
+        array[None],
+        flat,
+        flat[:0],
+        *([flat[0].reshape(())] if len(flat) else []),
+        np.concatenate([flat, flat]),
+    ]
     shapes += [array[:0], array[:1], np.concatenate([array, array])] if array.ndim else []
     kinds = [array.astype(kind) for kind in (np.int64, np.float64, np.bool_, np.uint8)]
     filled = [np.full_like(array, value) for value in (0, 1, 127)]
@@ -151,14 +157,20 @@ def _spoiled_array(array: np.ndarray, rng: Rng) -> np.ndarray:
     return rng.choice([*shapes, *kinds, *filled])
 
 
+DTYPES = (torch.float16, torch.complex64, torch.float8_e4m3fn, torch.uint16, torch.bfloat16)
+
+
 def sealed_tensors(path: Path, rng: Rng) -> str:
     """Of one of our safetensors files: one of its tensors."""
     header = read_header(path)
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     name = rng.choice([*tensors])
-    if rng.random() < 0.15:
+    how = rng.random()
+    if how < 0.15:
         del tensors[name]
+    elif how < 0.3:
+        tensors[name] = tensors[name].to(rng.choice(DTYPES))
     else:
         with np.errstate(all="ignore"):
             tensors[name] = torch.from_numpy(_spoiled_array(tensors[name].numpy(), rng).copy())

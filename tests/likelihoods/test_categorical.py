@@ -220,3 +220,12 @@ def test_label_smoothing_with_other_data_terms(method: Any) -> None:
         model = bf.bayesify(net, method, law, num_data=10)
         losses.append(model.loss(torch.eye(3)[:2], torch.tensor([0, 1])).nll.item())
     assert losses[1] > losses[0] + 1
+
+
+def test_classes_are_not_the_batch() -> None:
+    with pytest.raises(ValueError, match="class_dim=0 must be a whole number of at least 1 and at most 8 or"):
+        bf.likelihood("categorical", class_dim=0)
+    for class_dim in (-2, -5, 2):
+        likelihood = bf.likelihood("categorical", class_dim=class_dim)
+        with pytest.raises(ValueError, match=f"class_dim={class_dim} needs"):
+            likelihood.nll(torch.zeros(4, 3), torch.zeros(3, dtype=torch.long))

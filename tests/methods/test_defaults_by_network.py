@@ -51,9 +51,12 @@ def test_the_weight_of_the_kl_by_the_number_of_random_weights(kind: type[bf.meth
     assert 0.6 < expected < 0.8
     assert large.method.kl_weight == pytest.approx(expected, rel=1e-12)
     assert large.kl_weight.item() == pytest.approx(expected)
-    assert f"kl_weight {expected:.3g}" in large.summary().notes
+    (note,) = [note for note in large.summary().notes if "kl_weight" in note]
+    assert note.startswith("chosen for this network") and f"kl_weight={expected:.3g}" in note
     given = bf.bayesify(plain(width), kind(kl_weight=1.0), num_data=10)
     assert given.method.kl_weight == 1.0
+    tempered = bf.bayesify(plain(), kind(kl_weight=0.5), num_data=10).summary().notes
+    assert [note for note in tempered if "kl_weight" in note] == ["kl_weight 0.5"]
 
 
 def test_methods_that_have_no_other_weight() -> None:

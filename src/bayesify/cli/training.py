@@ -14,6 +14,7 @@ from bayesify.atomic import sealed_json, write_json
 from bayesify.checks import naming
 from bayesify.cli import build
 from bayesify.cli.errors import EXPECTED, RunFailed, describe
+from bayesify.cli.options import TrainTable
 from bayesify.cli.record import CONFIG, SUMMARY, config_of, data_facts, holds_a_run, read_config, versions
 from bayesify.cli.recording import recording
 from bayesify.cli.run import Run
@@ -31,11 +32,14 @@ from bayesify.cli.units import evaluate
 from bayesify.data import DataSet, Loader
 from bayesify.engine import fit_members
 from bayesify.engine.folder import RunFolder
+from bayesify.engine.groups import World
+from bayesify.engine.members import number_of_groups
 from bayesify.engine.optimizers import USUAL_LR
 from bayesify.engine.randomness import seed_everything
 from bayesify.engine.resume_checks import NO_FINGERPRINT, check_same_data
 from bayesify.engine.sampling_check import acting
 from bayesify.engine.settling import settled
+from bayesify.engine.setup import number_of_processes
 from bayesify.likelihoods import LIKELIHOODS
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.predict.prediction import shares
@@ -97,14 +101,25 @@ def prepare(settings: Settings) -> Prepared:
         ) from error
     augment = ds.augment if o.augment else "none"
     options: dict[str, Any] = {"device": device, "normalise": ds.normalisation}
-    train = Loader(ds.train, o.batch_size, shuffle=True, seed=o.seed, augment=augment, **options)
-    o, chosen = settled(o, model, train, -(-len(train) // o.accumulate))
+    processes = _processes(o, model.method)
+    train = Loader(
+        ds.train, o.batch_size, shuffle=True, seed=o.seed, augment=augment, world_size=processes, **options
+    )
+    o, chosen = settled(o, model, train, -(-len(train) // o.accumulate), processes)
     usual = model.method.default_lr(model) if o.optimizer is None else USUAL_LR[o.optimizer]
     o = replace(o, lr=usual) if o.lr is None else o
     full = Settings(o, build.decided(method, model.method), net, build.full_data(settings.data), likelihood)
     val = None if ds.val is None else Loader(ds.val, o.batch_size, **options)
     config = config_of(full.tables(), ds, outputs, device)
     return Prepared(full, ds, model, lambda by: convert(network(), by), train, val, device, config, chosen)
+
+
+def _processes(o: TrainTable, method: Method) -> int:
+    """That a network is trained by, which the recipe goes by and `bf.fit` gives their shares of a batch."""
+    if o.members_in_parallel:
+        assert isinstance(method, DeepEnsemble)
+        return World.here().size // number_of_groups(method.num_members)
+    return number_of_processes(o.accelerator, o.devices, o.num_nodes)
 
 
 def _try(model: bf.BayesianModule, x: torch.Tensor, y: torch.Tensor) -> bf.BayesianModule:

@@ -69,6 +69,8 @@ class MovingAverage:
         """From a checkpoint."""
         self.steps = int(state["steps"])  # type: ignore[call-overload]
         for mine, stored in zip(self.average, state["average"], strict=True):  # type: ignore[call-overload]
+            if stored.shape != mine.shape or not stored.isfinite().all():
+                raise ValueError(f"an average is {tuple(stored.shape)}, or not finite")
             mine.copy_(stored)
 
 

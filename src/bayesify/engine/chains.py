@@ -84,9 +84,8 @@ def sample_chains(
                 if due(chains.steps):
                     chains.keep()
         chains.finish()
-        if scheduler is None:
-            past = chains.steps - chains.watch.first
-            check_draws(model, chains.sampler, inputs_of(batches[0]), past=past)
+        past = chains.steps - chains.watch.first
+        check_draws(model, chains.sampler, inputs_of(batches[0]), past=past, steady=scheduler is None)
 
 
 def _sampling(model: BayesianModule) -> tuple[ThermostatMCMC, Chain, StoredDraws]:

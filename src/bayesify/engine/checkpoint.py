@@ -33,6 +33,8 @@ KINDS: dict[str, Any] = {
 }
 #: what samplers and Adafactor remember in other shapes
 NOT_BY_ENTRY = ("pull_blocks", "axes", "axes_moments", "axes_count", "row_var", "col_var")
+#: the numbers that optimisers of torch.optim remember one of for each parameter
+SINGLE = ("step ", "mu ", "eta ", "mu_product ")
 #: path -> (when it was looked at, is it sound?) of checkpoints that this process wrote, read or checked
 _seen: dict[Path, tuple[tuple[int, int], bool]] = {}
 #: the errors of a state that is not built as it was written
@@ -195,9 +197,10 @@ def optimizer_state(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> 
 
 
 def _check_state(name: str, value: Tensor, parameter: Tensor) -> None:
-    """What an optimiser remembers of a parameter is of its shape, or one number, and finite; steps are counted."""
+    """What an optimiser remembers of a parameter is of its shape and finite, but for single numbers; steps are
+    counted."""
     counts = name.startswith("step ")
-    shapes = ((),) if counts else ((), parameter.shape)
-    right = value.shape in shapes and value.is_floating_point() and bool(value.isfinite().all())
+    shape = () if name.startswith(SINGLE) else parameter.shape
+    right = value.shape == shape and value.is_floating_point() and bool(value.isfinite().all())
     if not right or (counts and value < 0):
         raise TypeError(f"{name} is {tuple(value.shape)} of {value.dtype}, or not finite")

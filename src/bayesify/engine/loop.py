@@ -194,9 +194,10 @@ class Loop:
         state = self.state
         if state.epoch < self.epochs and not self._patience_is_over():
             return
-        if self.inputs is not None and state.schedule is None and self.fabric.is_global_zero:
+        if self.inputs is not None and self.fabric.is_global_zero:
+            seen = (self.inputs, state.history, int(state.clipped))
             try:
-                check_draws(self.model, state.optimizer, self.inputs, state.history, int(state.clipped))
+                check_draws(self.model, state.optimizer, *seen, steady=state.schedule is None)
             except Exception as error:
                 self.trouble = error
 
@@ -249,7 +250,7 @@ class Loop:
         if begins is not None:
             self._note(f"step {self.state.step}: {begins}")
         for i, batch in enumerate(group):
-            batch = to_device(batch, self.fabric.device)
+            batch = to_device(batch, self.fabric.device, next(self.model.parameters()).dtype)
             x, y = inputs_of(batch), target_of(batch)
             self.inputs, size = first_of(x), len(first_of(y))
             if self.unchecked:

@@ -67,7 +67,7 @@ def fit_members(
     """
     folder = Path(folder)
     _check(seed, options)
-    groups = _num_groups(num_members, num_groups)
+    groups = number_of_groups(num_members, num_groups)
     num_draws = options.get("val_draws", 20) if options.pop("calibrate", False) else 0
     if num_draws and val_loader is None:
         raise ValueError("calibrate=True needs a val_loader: examples that the members are not trained on")
@@ -219,7 +219,8 @@ def _check(seed: int, options: dict[str, Any]) -> None:
             )
 
 
-def _num_groups(num_members: int, wanted: int | None) -> int:
+def number_of_groups(num_members: int, wanted: int | None = None) -> int:
+    """Into which the processes of this launch are cut; by default as many as possible."""
     if wanted is None:
         return max((n for n in World.here().cuts() if n <= num_members), default=num_members)
     if wanted > num_members:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bayesify.model import BayesianModule
 from bayesify.samplers import SamplingWarning
@@ -44,19 +45,27 @@ def make_optimizer(model: BayesianModule, options: Any) -> torch.optim.Optimizer
 def named_optimizer(
     model: BayesianModule, name: str, lr: float | None, momentum: float | None, weight_decay: float | None
 ) -> torch.optim.Optimizer:
-    """The optimiser of this name, SGD with Nesterov's momentum. What has a prior, or is no weight, does not decay."""
+    """The optimiser of this name, SGD with Nesterov's momentum. What has a prior, or is no weight, does not decay.
+
+    What has gradients in a share s of the steps goes as far as the others: with SGD at lr / s, and with Adam, whose
+    root mean square of the gradients is smaller by √s, at lr / √s. It decays as they do, too.
+    """
     if name != "sgd" and momentum is not None:
         raise ValueError(f"momentum={momentum!r} is of optimizer='sgd', not of {name!r}: leave it out")
     more: dict[str, Any] = {"momentum": momentum, "nesterov": True} if momentum else {}
     trained = [p for p in model.parameters() if p.requires_grad]
     held = {id(p) for p in (*model.likelihood.parameters(), *model.posterior.undecayed(model.net))}
-    decaying = [p for p in trained if weight_decay and id(p) not in held]
-    others = [p for p in trained if not weight_decay or id(p) in held]
-    groups: list[dict[str, Any]] = [
-        {"params": decaying, "weight_decay": weight_decay},
-        {"params": others, "weight_decay": 0.0},  # AdamW has one of its own
-    ]
+    lr = USUAL_LR[name] if lr is None else lr
+    seldom = {id(p): share for p, share in model.posterior.seldom(model.net).items()}
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for p in trained:
+        further = seldom.get(id(p), 1.0) ** (-1.0 if name == "sgd" else -0.5)
+        decay = 0.0 if not weight_decay or id(p) in held else weight_decay / further
+        groups.setdefault((lr * further, decay), []).append(p)
     if trained and all(p.is_cuda for p in trained):
         more["fused"] = True
-    lr = USUAL_LR[name] if lr is None else lr
-    return OPTIMIZERS[name]([group for group in groups if group["params"]], lr=lr, **more)
+    made = [
+        {"params": groups[rate, decay], "lr": rate, "weight_decay": decay}
+        for rate, decay in sorted(groups, key=lambda key: (key[0], -key[1]))  # the first one's rate is told
+    ]
+    return OPTIMIZERS[name](made, lr=lr, **more)

@@ -88,7 +88,7 @@ class TrainingOptions(OptionTable):
     )
     plain_first: float | None = option(
         HOW,
-        "Share of the run, at its start, in which the plain network is trained by its own recipe, on the data term "
+        "Share of the run, at its start, in which the network is trained by the plain one's recipe, on the data term "
         "alone. The method's own optimiser, or the one that is given, goes on from there.",
         None,
         least=0,

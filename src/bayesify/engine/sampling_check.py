@@ -45,17 +45,21 @@ def check_draws(
     rows: Sequence[Mapping[str, Any]] = (),
     clipped: int = 0,
     past: float | None = None,
+    steady: bool = True,
 ) -> None:
-    """Is the run long enough, do the chains agree in what they say of `x`, and have weights and loss settled? Says so
-    and remembers it where not; what an earlier and shorter run had found of this kind is forgotten.
+    """Was a draw kept, is the run long enough, do the chains agree in what they say of `x`, have weights and loss
+    settled? Says so and remembers it where not; what an earlier and shorter run had found of this kind is forgotten.
 
     rows:    of the run's history, with the step at the end of every epoch and its mean loss
     clipped: steps whose gradients were shortened
     past:    steps after the first kept draw; None: by the chain's own count
+    steady:  no schedule moves the step size
     """
     parts = list(model.posterior.posteriors) if isinstance(model.posterior, Members) else [model.posterior]
     chains = [part for part in parts if isinstance(part, Chain)]
-    if not chains or len(chains) < len(parts) or not is_stationary(sampler):
+    if not chains or len(chains) < len(parts):
+        return
+    if any(len(part.store) for part in chains) and not (steady and is_stationary(sampler)):
         return
     first = chains[0]
     past = first.steps - first.start - first.watch.first if past is None else past
@@ -87,6 +91,11 @@ def _length(chain: Chain, past: float) -> dict[str, str]:
     draws = len(store) // max(store.num_chains, 1)
     if past >= SHORTEST and (not isinstance(store, StoredDraws) or draws >= FEWEST):
         return {}
+    if not draws:
+        return {
+            "short": "no draw was kept, and predictions are those of the last weights, a point: make the run longer "
+            "than burn-in and first cycle, or give the method shorter ones (burn_in, every, cycle)"
+        }
     few = f"{draws} draws are too few to tell whether the chain samples the posterior: keep at least {FEWEST}"
     short = (
         f"the chain is too short to tell whether it samples the posterior ({max(past, 0):.0f} steps after the "

@@ -8,9 +8,8 @@ from numbers import Real
 from typing import Any, ClassVar, Self, TypeVar, get_type_hints
 
 import numpy as np
-from torch import Tensor
 
-from bayesify.checks import Range, accepted, fits, kinds_of
+from bayesify.checks import Range, accepted, fits, kinds_of, meant
 from bayesify.names import lookup
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,10 +59,9 @@ class Option:
             lookup(self.choices, value, argument)
         number = isinstance(value, Real) and not isinstance(value, bool)
         if not fits(value, self.kind) or (number and value not in self._bounds):
-            remedy = (
-                f": a tensor is none, its number is {argument}.item()" if isinstance(value, Tensor) else ""
+            raise ValueError(
+                f"{argument}={value!r} must be {self.accepted}{meant(argument, value, self.kind)}"
             )
-            raise ValueError(f"{argument}={value!r} must be {self.accepted}{remedy}")
         if isinstance(value, str) and not value:
             raise ValueError(f"{argument}='' must not be empty: give {self.accepted}")
 

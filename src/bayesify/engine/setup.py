@@ -24,7 +24,7 @@ def make_fabric(
         # Fabric's own choice is tensor parallelism inside a node, which would leave the data ranks unsynced
         chosen = ModelParallelStrategy(
             shard,
-            data_parallel_size=_number_of_processes(devices, num_nodes),
+            data_parallel_size=number_of_processes(accelerator, devices, num_nodes),
             tensor_parallel_size=1,
             save_distributed_checkpoint=False,
         )
@@ -66,13 +66,16 @@ def _autocast() -> Any:
     return Autocast("bf16-mixed", device="cpu")
 
 
-def _number_of_processes(devices: int | str | list[int], num_nodes: int) -> int:
+def number_of_processes(accelerator: str, devices: int | str | list[int], num_nodes: int) -> int:
+    """Of the launch; of `devices` that nobody can have, which Fabric says, one for each machine."""
     if "WORLD_SIZE" in os.environ:  # torchrun and other launchers
         return int(os.environ["WORLD_SIZE"])
-    if isinstance(devices, list):
-        return len(devices) * num_nodes
-    per_node = torch.cuda.device_count() or 1 if devices in ("auto", "-1", -1) else int(devices)
-    return per_node * num_nodes
+    listed = str(devices).strip("[], ").split(",")
+    if len(listed) > 1 or isinstance(devices, list) or str(devices).endswith(","):
+        return len(listed) * num_nodes
+    if listed[0] in ("auto", "-1"):
+        return (torch.cuda.device_count() if accelerator != "cpu" else 1) * num_nodes or num_nodes
+    return (int(listed[0]) if listed[0].isdigit() else 1) * num_nodes
 
 
 def shard(model: nn.Module, mesh: Any) -> nn.Module:

@@ -20,7 +20,7 @@ def warm_up(model: BayesianModule, sampler: Any, batch: Any, fabric: Any) -> str
     warm = getattr(sampler, "warm", None)
     if warm is None or not warm.turns(sampler):
         return None
-    batch = to_device(batch, fabric.device)
+    batch = to_device(batch, fabric.device, next(model.parameters()).dtype)
 
     def gradients(parameters: Sequence[Tensor]) -> list[Tensor | None]:
         with untouched(model):

@@ -34,7 +34,7 @@ class Categorical(Likelihood):
     @checked
     def __init__(
         self,
-        class_dim: Annotated[int, Range(least=-8, most=8)] = 1,
+        class_dim: Annotated[int, Range(least=1, most=8)] | Annotated[int, Range(least=-8, most=-1)] = 1,
         ignore_index: int = -100,
         class_weight: Tensor | list[float] | None = None,
         label_smoothing: Annotated[float, Range(least=0, below=1)] = 0.0,
@@ -72,7 +72,8 @@ class Categorical(Likelihood):
         return target
 
     def _check_output(self, output: Tensor) -> None:
-        if output.dim() < 2 or not -output.dim() <= self.class_dim < output.dim():
+        dims = output.dim()
+        if dims < 2 or not -dims <= self.class_dim < dims or self.class_dim % dims == 0:
             needed = "(batch, ..., classes)" if self.class_dim < 0 else "(batch, classes, ...)"
             raise ValueError(
                 f"the network's output has shape {tuple(output.shape)}; a categorical likelihood with "

@@ -41,8 +41,9 @@ class ThermostatMCMC(Method):
 
     sampler:         by its name, see above
     prior:           a name or `bf.prior(...)`
-    mass:            None: one for every weight, found in the burn-in (see `warm_start`); 5.6e-5 · num_data without, so
-                     that lr = 1e-3 is like SGD at 0.018 (paper 4 on CIFAR-10: a quarter of that)
+    mass:            None: one for every weight, found in the burn-in (see `warm_start`); 5.6e-5 · num_data without, as
+                     behind a plain network, so that lr = 1e-3 is like SGD at 0.018 (paper 4 on CIFAR-10: a quarter of
+                     that)
     noise:           friction and noise D; None: −log(0.9) / lr
     max_speed:       c of the hyperbolic kinetic energy; None: Gaussian
     thermostat_rate: κ; None: 0.001 / lr², so that the thermostat follows within some hundred steps (the paper's
@@ -50,7 +51,7 @@ class ThermostatMCMC(Method):
     temperature:     1 is Bayes, less a cold posterior; None: 1, but 0.01 for classes where more weights are random
                      than there are examples: at 1 a draw then pays for the entropy of all that the data leave open,
                      and networks come out far less accurate than plain ones (docs/results/samplers.md). In `bf.fit` a
-                     cold chain goes on from a plain network (`plain_first`)
+                     cold chain goes on from a plain network (`plain_first`), without a warm start
     integrator:      "fused" or "strang", of the samplers with momentum
     warm_start:      descend at temperature 0 in part of the burn-in, then set masses and thermostats to what
                      curvature and gradient noise ask for (`bayesify.samplers.warm_start`). A mass that is given stays,

@@ -245,9 +245,7 @@ class BayesianModule(nn.Module):
         order = [f"where.input and where.output decided {rule}"] if rule else []
         if self.chosen:
             order.append(self.chosen)
-        if self.method.kl_weight not in (None, 1.0) and "kl_weight" not in self.chosen:
-            order.append(f"kl_weight {self.method.kl_weight:.3g}")
-        order += self.method.notes()
+        order += [note for note in self.method.notes() if note.replace(" ", "=", 1) not in self.chosen]
         if self.calibration is not None:
             order.append(f"predictions are calibrated: {quantity(self.likelihood)} {self.calibration:.4g}")
         if self.own_views() is not None:

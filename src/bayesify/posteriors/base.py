@@ -28,8 +28,9 @@ class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `undecayed`,
-    `member`, `fold`, `install`, `begin`, `collect`, `shift`, `check_finite`, `diverged`, `caution`, `extra_tensors`,
-    `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`, `describe`, `notes`.
+    `seldom`, `member`, `fold`, `install`, `begin`, `collect`, `shift`, `check_finite`, `diverged`, `caution`,
+    `extra_tensors`, `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`,
+    `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -84,6 +85,10 @@ class Posterior(nn.Module, ABC):
     def undecayed(self, net: nn.Module) -> Iterator[Tensor]:
         """Parameters that weight decay leaves alone: those with a prior in `kl`, and those that are no weights."""
         return iter(())
+
+    def seldom(self, net: nn.Module) -> dict[Tensor, float]:
+        """Parameters that a step may leave without a gradient, with the share of steps in which they have one."""
+        return {}
 
     def member(self, net: nn.Module, index: Any = 0) -> tuple[int, dict[str, Tensor]]:
         """One member of an ensemble: the number of its network among `nets`, and the weights to put into it."""

@@ -84,6 +84,10 @@ class Members(Posterior):
         for i, member in enumerate(self.nets(net)):
             yield from self._of(i).undecayed(member)
 
+    def seldom(self, net: nn.Module) -> dict[Tensor, float]:
+        parts = [self._of(i).seldom(member) for i, member in enumerate(self.nets(net))]
+        return {p: share for part in parts for p, share in part.items()}
+
     def member(self, net: nn.Module, index: Any = 0) -> tuple[int, dict[str, Tensor]]:
         nets = self.nets(net)
         check_index(index, len(nets))

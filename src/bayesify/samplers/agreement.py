@@ -44,7 +44,7 @@ def compare(values: Tensor, where: str = "") -> dict[str, str]:
         f"the {count} chains do not agree in their predictions{where} (R-hat {spread:.2f}, should be near 1)"
     )
     each = torch.tensor([worth(chain) for chain in values]).median().item()
-    if each * (spread**2 - 1) > SETTLED:
+    if each > SLOW and each * (spread**2 - 1) > SETTLED:
         return {
             "apart": f"{disagree}, though each is worth some {each:.0f} independent draws by itself: they sit in "
             f"different modes, from one to another of which no longer run may come. All of them together are the best "

@@ -161,10 +161,11 @@ class Chain(Posterior):
         if len(self.store):
             self._judge(says)
             return SamplingWarning(_unlike(self.findings)) if self.findings else None
-        return (
+        text = (
             f"the chain has no draws yet, after {self.steps} steps: predictions are those of its present weights, a "
             f"point and not the posterior. For an average over draws {REMEDY}"
         )
+        return SamplingWarning(text) if self.findings else text
 
     def _judge(self, says: Says | None) -> None:
         """Draws of a loop of one's own, whose end nobody tells: has their log prior settled, and is what they predict

@@ -191,7 +191,8 @@ class StoredDraws(DrawStore):
         self.keys = [key for key in keys if key in self.memory or key in self.sources]
         for key in keys:
             if key not in self.keys:
-                warnings.warn(f"the file of draw {key.step} is missing: this draw is left out")
+                where = f"draw {key.step}" if self.folder is None else self.folder.file(key)
+                warnings.warn(f"{where} is missing: this draw is left out")
 
     def _one(self, key: DrawKey) -> Weights | None:
         if key in self.memory:

@@ -157,6 +157,13 @@ class Components(Posterior):
         if self.divergence.is_on:
             yield from (*net.parameters(), *self.components.parameters())
 
+    def seldom(self, net: nn.Module) -> dict[Tensor, float]:
+        """The components, of which a step takes one; a member's other weights would go too far."""
+        if self.assignment.zero or self.assignment.name == "member":
+            return {}
+        own = [self.slots[name][0].get() for name in self.patches]
+        return dict.fromkeys([*own, *self.components.parameters()], 1 / len(self.probs))
+
     def member(self, net: nn.Module, index: Any = 0) -> tuple[int, dict[str, Tensor]]:
         if self.assignment.zero:
             raise TypeError(f"assignment={self.assignment.name!r} has no numbered members: use model.draw()")
