@@ -15,6 +15,7 @@ from torch import Tensor, nn
 import bayesify as bf
 from bayesify.data import Loader, Split
 from bayesify.engine.capture import CapturedGradients
+from bayesify.engine.setup import compile_backend
 from bayesify.objectives import Loss
 
 NUM, BATCH = 80, 32  # the last batch of an epoch has 16
@@ -51,8 +52,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[CapturedGradients]]:
     """Every run here records its steps: the recorders, in their order."""
     found: list[CapturedGradients] = []
 
-    def make(model: nn.Module, device: torch.device) -> CapturedGradients:
-        captured = CapturedGradients(model, device, backend="aot_eager")
+    def make(model: nn.Module, device: torch.device, backend: str) -> CapturedGradients:
+        captured = CapturedGradients(model, device, "eager" if backend == "eager" else "aot_eager")
         captured.record = Again([p for p in model.parameters() if p.requires_grad])
         found.append(captured)
         return captured
@@ -94,9 +95,9 @@ def trained(
     np.random.seed(0)
     model = bf.bayesify(net(), method or bf.MonteCarloVI(), num_data=NUM)
     settings: dict[str, Any] = {"epochs": 3, "lr": 1e-2, "schedule": "cosine", "kl_warmup": 1.0, "seed": 3}
-    settings |= {"progress": False, "accelerator": "cpu", **options}
+    settings |= {"progress": False, "accelerator": "cpu", "compile": True, **options}
     loader = Loader(data(), BATCH, shuffle=True, seed=1)
-    return model, bf.fit(model, loader, compile=True, **settings)
+    return model, bf.fit(model, loader, **settings)
 
 
 def assert_same(a: nn.Module, b: nn.Module) -> None:
@@ -125,6 +126,28 @@ def test_a_replayed_run_is_the_run_itself(made: list[CapturedGradients], method:
         made[0].record.recordings == 2 and made[0].record.replays == 9
     )  # two kinds of batch, three steps an epoch
     assert not any("CUDA graph" in note for note in history.notes)
+
+
+def test_a_step_with_a_sweep_is_recorded_as_it_is_where_nobody_asked_to_compile(
+    made: list[CapturedGradients], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, _ = trained(mlp, bf.DensityPropagation(), compile=False)
+    monkeypatch.setattr("bayesify.engine.loop.compile_decision", lambda *_: (True, "compile: on"))
+    model, history = trained(mlp, bf.DensityPropagation(), compile="auto")
+    assert_same(model, plain)
+    assert made[0].backend == "eager" and made[0].refusal is None
+    assert made[0].record.recordings == 2 and made[0].record.replays == 9
+    assert not any("CUDA graph" in note for note in history.notes)
+
+
+def test_what_is_compiled_in_full() -> None:
+    def backend(compile: bool | str, method: bf.methods.Method) -> str:
+        return compile_backend(compile, bf.bayesify(mlp(), method, num_data=NUM))
+
+    assert backend("auto", bf.DensityPropagation()) == "eager"
+    assert backend(True, bf.DensityPropagation()) == "inductor"
+    assert backend("auto", bf.DensityPropagation(covariance="diagonal")) == "inductor"
+    assert backend("auto", bf.MonteCarloVI()) == "inductor"
 
 
 def test_a_replayed_chain_is_the_chain_itself(made: list[CapturedGradients]) -> None:

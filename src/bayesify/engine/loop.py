@@ -32,7 +32,14 @@ from bayesify.engine.progress import Progress
 from bayesify.engine.randomness import seed_everything, untouched
 from bayesify.engine.sampling_check import check_draws
 from bayesify.engine.settling import plain_options, settled
-from bayesify.engine.setup import compile_decision, compile_model, from_compiler, make_fabric, takes_graphs
+from bayesify.engine.setup import (
+    compile_backend,
+    compile_decision,
+    compile_model,
+    from_compiler,
+    make_fabric,
+    takes_graphs,
+)
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState, assumed
 from bayesify.engine.warm_up import warm_up
@@ -100,18 +107,29 @@ class Loop:
         self.direct = self.fabric.world_size == 1 and self.o.precision in ("32-true", "bf16-mixed")
         if self.direct:
             self.model.to(self.fabric.device)  # `fabric.to_device` leaves it where it is under "fsdp"
+        self.backend = compile_backend(self.o.compile, self.model)
+        recorded = self.direct and takes_graphs(self.fabric) and self.o.accumulate == 1
+        if compiled and self.backend == "eager" and not recorded:
+            compiled, reason = (
+                False,
+                "compile: off (it takes minutes with a sweep; compile=True switches it on)",
+            )
         self.unchecked = compiled  # compiled code has no checks that read values
         self.untried = compiled and self.direct and self.o.compile == "auto"
         self.captured: CapturedGradients | None = None
         self.module: Any = self.model
-        if compiled and self.direct and takes_graphs(self.fabric) and self.o.accumulate == 1:
-            self.captured = CapturedGradients(self.model, self.fabric.device)
+        if compiled and recorded:
+            self.captured = CapturedGradients(self.model, self.fabric.device, self.backend)
             self.module = self.captured.compiled
         elif compiled:
-            self.module = compile_model(self.model, self.fabric)
+            self.module = self._compiled()
         if not self.direct:
             self.module = self.fabric.setup_module(self.module, move_to_device=True)
         return reason
+
+    def _compiled(self) -> Any:
+        """What runs where a step is not recorded."""
+        return self.model if self.backend == "eager" else compile_model(self.model, self.fabric)
 
     def run(self, signals: Signals) -> History:
         """From where the run stands to its last epoch, or until a signal or the patience ends it."""
@@ -300,7 +318,7 @@ class Loop:
         loss = self.captured(lambda x, y: self._forward_backward(x, y, parts=1, last=True), x, y)
         if self.captured.refusal is not None:
             self._note(f"compile: the step does not run as one CUDA graph ({self.captured.refusal})")
-            self.captured, self.module = None, compile_model(self.model, self.fabric)
+            self.captured, self.module = None, self._compiled()
         return loss
 
     def _forward_backward(self, x: Any, y: Tensor, parts: int, last: bool) -> Loss:

@@ -134,4 +134,13 @@ def compile_decision(
         return False, f"compile: off (on {device.type}; compile=True switches it on)"
     if num_steps < 1000:
         return False, f"compile: off ({num_steps} steps are too few to pay for it)"
+    if compile_backend(compile, model) == "eager":
+        return True, "compile: recorded, not compiled (that takes minutes with a sweep; compile=True does it)"
     return True, "compile: on"
+
+
+def compile_backend(compile: bool | str, model: Any) -> str:
+    """Of torch.compile. A training step with a sweep has ten times the operations of the plain one: nobody who did
+    not ask waits for them to be compiled. "eager" traces it, so that it can be recorded, and runs it as it is."""
+    swept = any(getattr(part, "probed", False) for part in model.posterior.modules())
+    return "eager" if compile == "auto" and swept else "inductor"
