@@ -31,7 +31,7 @@ COMPARED: dict[str, Compared] = {
     "Monte-Carlo VI": Compared("mc_vi", {}),
     "ensemble patching": Compared("emp", {}),
     "density propagation": Compared("vdp", {}),
-    "thermostat MCMC": Compared("atmc", {"temperature": 0.1}),
+    "thermostat MCMC": Compared("atmc", {}),
     "variance network": Compared("variance", {}),
 }
 #: those that do not suit a method are left out
