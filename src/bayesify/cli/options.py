@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Self
 
 from bayesify.engine.options import FILES, HOW, VALIDATION, WHERE, TrainingOptions
 from bayesify.engine.schema import option
+from bayesify.model.bayesian_module import SCRATCH, STARTS
 from bayesify.names import check_choice
 
 
@@ -15,6 +16,13 @@ class TrainTable(TrainingOptions):
     prefix: ClassVar[str] = "train."
 
     seed: int = 0
+    start: str = option(
+        HOW,
+        "What the network knows: nothing, or it is trained already (a --net of your own that has its weights), for "
+        "which priors lie around its weights and steps are small.",
+        SCRATCH,
+        choices=STARTS,
+    )
     batch_size: int = option(HOW, "Examples in a batch (of each device).", 128, least=1)
     augment: bool = option(HOW, "Random crops and flips, where the data set has them.", True)
     val_fraction: float | None = option(

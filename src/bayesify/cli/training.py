@@ -42,6 +42,7 @@ from bayesify.engine.settling import settled
 from bayesify.engine.setup import number_of_processes
 from bayesify.likelihoods import LIKELIHOODS
 from bayesify.methods import DeepEnsemble, Method
+from bayesify.model.bayesian_module import PRETRAINED
 from bayesify.predict.prediction import shares
 
 EXAMPLES = 8  # of the batch that is tried before anything is written
@@ -81,6 +82,11 @@ def prepare(settings: Settings) -> Prepared:
     if o.members_in_parallel and method["name"] != DeepEnsemble.name:
         raise ValueError(f"--members-in-parallel needs --method {DeepEnsemble.name}, not {method['name']}")
     net = build.full_net(settings.net)
+    if o.start == PRETRAINED and net["name"] in bf.nets.NETS:
+        raise ValueError(
+            f"--start pretrained: --net {net['name']} begins with random weights. Give a network of your own that "
+            f"has its weights, --net package.module:factory, or leave --start out"
+        )
     few = ds.train.take(torch.arange(min(EXAMPLES, len(ds.train))))
     x, y = next(iter(Loader(few, EXAMPLES, normalise=ds.normalisation)))
 
@@ -88,7 +94,9 @@ def prepare(settings: Settings) -> Prepared:
         return build.build_net(net, outputs, ds.input_shape)
 
     def convert(plain: nn.Module, by: Method) -> bf.BayesianModule:
-        return bf.bayesify(plain, by, build.build_likelihood(likelihood), len(ds.train), example=x)
+        return bf.bayesify(
+            plain, by, build.build_likelihood(likelihood), len(ds.train), example=x, start=o.start
+        )
 
     seed_everything(o.seed)
     made = network()

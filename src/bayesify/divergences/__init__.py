@@ -69,6 +69,10 @@ def kl(
     """
     if not isinstance(p, Prior):
         raise TypeError(f"p={p!r} must be a prior, e.g. bf.prior('normal')")
+    if p.relative:
+        raise ValueError(
+            f"p={p!r} lies around the weights of a network: `model.kl()` has them; here give the prior a mean"
+        )
     if generator is not None and not isinstance(generator, Generator):
         check_value("generator", generator, Generator | None)
     distribution = distribution_of(q)

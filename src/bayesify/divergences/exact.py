@@ -103,7 +103,7 @@ def closed_form(family: type, prior: type) -> Callable[[Callable], Callable]:
 @closed_form(families.Normal, priors.Normal)
 def normal_normal(q: families.Normal, p: priors.Normal) -> Tensor:
     """Σ log(s/σ) + (σ² + (μ − m)²) / (2 s²) − ½, with q = N(μ, σ²) and p = N(m, s²)."""
-    centred = q.loc - p.mean if p.mean else q.loc
+    centred = q.loc - p.loc if p.loc else q.loc
     quadratic = (q.variance + centred.square()) / (2 * p.std**2)
     return (quadratic - q.log_scale).sum() + q.loc.numel() * (math.log(p.std) - 0.5)
 

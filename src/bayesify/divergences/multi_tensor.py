@@ -42,7 +42,7 @@ def normal_normal_exact(qs: Sequence[families.Normal], p: priors.Normal, draws: 
     """Σ log(s/σ) + (σ² + (μ − m)²)/(2s²) − ½."""
     if _plain(qs):
         return torch.stack([exact(q, p, draws) for q in _vectors_joined(qs)]).sum()
-    return _Exact.apply(p.mean, p.std, *(q.loc for q in qs), *(q.log_scale for q in qs))
+    return _Exact.apply(p.loc, p.std, *(q.loc for q in qs), *(q.log_scale for q in qs))
 
 
 def normal_normal_repar(qs: Sequence[families.Normal], p: priors.Normal, draws: Draws) -> Tensor:
@@ -61,7 +61,7 @@ def normal_normal_repar(qs: Sequence[families.Normal], p: priors.Normal, draws: 
         chi = []
         if draws.num > 1:
             chi = _cut(chi_squared(draws.num - 1, (length,), locs[0], draws.generator), locs)
-    return _Repar.apply(p.mean, p.std, draws.num, len(qs), *locs, *log_scales, *z, *chi)
+    return _Repar.apply(p.loc, p.std, draws.num, len(qs), *locs, *log_scales, *z, *chi)
 
 
 def _repar(q: families.Normal, p: priors.Normal, draws: Draws) -> Tensor:
@@ -69,7 +69,7 @@ def _repar(q: families.Normal, p: priors.Normal, draws: Draws) -> Tensor:
     mean = standard_normal(tuple(q.shape), q.loc, draws.generator) / math.sqrt(draws.num)
     var = chi_squared(draws.num - 1, tuple(q.shape), q.loc, draws.generator) / draws.num
     scale = q.scale
-    quadratic = (q.loc - p.mean + scale * mean).square() + scale.square() * var
+    quadratic = (q.loc - p.loc + scale * mean).square() + scale.square() * var
     return (quadratic / (2 * p.std**2) - q.log_scale).sum() + q.shape.numel() * (math.log(p.std) - 0.5)
 
 
@@ -93,7 +93,7 @@ def _functorch() -> bool:
 def _fused(qs: Sequence[families.Normal], p: priors.Normal, num_draws: int) -> Tensor:
     """Tensors of whole groups of four numbers come first, so that their gradients are aligned views."""
     qs = sorted(qs, key=lambda q: q.loc.numel() % 4 != 0)
-    return _Fused.apply(p.mean, p.std, num_draws, *(q.loc for q in qs), *(q.log_scale for q in qs))
+    return _Fused.apply(p.loc, p.std, num_draws, *(q.loc for q in qs), *(q.log_scale for q in qs))
 
 
 class _Fused(torch.autograd.Function):

@@ -7,8 +7,9 @@ from bayesify import torch_internals as internals
 from bayesify.engine.optimizers import USUAL_LR
 from bayesify.engine.options import TrainingOptions
 from bayesify.engine.position import number_of_examples
-from bayesify.methods import Point
+from bayesify.methods import Method, Point
 from bayesify.model import BayesianModule
+from bayesify.model.bayesian_module import PRETRAINED
 from bayesify.recipes import NONE, OWN, Recipe, recipe
 from bayesify.weights.kinds import KINDS, kind_of_network
 
@@ -26,7 +27,7 @@ def settled(
     steps: of an epoch; None: nobody knows
     """
     kind = options.recipe if options.recipe in KINDS else kind_of_network(model.net)
-    found = recipe(str(kind), model.method)
+    found = _recipe(str(kind), model.method, model)
     bare = is_bare(options)
     epochs = found.epochs_for(steps) if options.epochs is None else options.epochs
     options = replace(options, epochs=epochs, recipe=NONE if bare else kind)
@@ -42,7 +43,14 @@ def settled(
     said = ", ".join(_words(chosen, epochs - first))
     if first:
         said = f"{', '.join(_words(vars(plain), first))} as a plain network, then {said}"
-    return options, f"recipe {kind} ({KINDS[str(kind)]}): {said}"
+    trained = ", trained already" if model.start == PRETRAINED else ""
+    return options, f"recipe {kind} ({KINDS[str(kind)]}{trained}): {said}"
+
+
+def _recipe(kind: str, method: Method, model: BayesianModule) -> Recipe:
+    """That of a method for the network of `model`, from scratch or not."""
+    found = recipe(kind, method)
+    return found.small_steps() if model.start == PRETRAINED else found
 
 
 def is_bare(options: TrainingOptions) -> bool:
@@ -85,7 +93,7 @@ def plain_options(options: Options, model: BayesianModule, loader: Any, processe
     left_open: dict[str, Any] = dict.fromkeys(OF_PLAIN)
     options = replace(options, epochs=epochs, **left_open)
     batch_size = _batch_size(loader, options.accumulate * processes)
-    wanted = _wanted(options, model, recipe(str(kind), Point()), batch_size)
+    wanted = _wanted(options, model, _recipe(str(kind), Point(), model), batch_size)
     return replace(options, **{k: v for k, v in wanted.items() if getattr(options, k) is None})
 
 

@@ -39,6 +39,8 @@ class Family(ABC):
     gaussian: ClassVar[bool] = False
     #: entries are independent and symmetric about their mean (flipout)
     symmetric: ClassVar[bool] = False
+    #: another centre moves it as it is, and changes nothing else
+    moves: ClassVar[bool] = False
     #: the mean is zero whatever the parameters are, so that passes leave its product out
     zero_mean: ClassVar[bool] = False
     #: coordinates of the form (loc, scale) that are the same number for all weights, and so no parameters

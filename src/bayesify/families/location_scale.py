@@ -22,6 +22,8 @@ class LocationScale(Family):
     scale = exp(log_scale) stays positive.
     """
 
+    moves = True
+
     def __init__(self, centre: Tensor, log_scale: Tensor) -> None:
         self.loc = self.centre = centre
         self.log_scale = log_scale

@@ -38,6 +38,7 @@ class RatioNormal(Normal):
 
     name = "ratio_normal"
     about = "normal with variance α·mean², one α per tensor"
+    moves = False
 
     def __init__(self, centre: Tensor, log_alpha: Tensor, floor: Tensor) -> None:
         self.log_alpha = log_alpha

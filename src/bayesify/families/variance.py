@@ -22,6 +22,8 @@ class VarianceNormal(Normal):
     do not train: g = 0 is the swap to zero mean (eq. 11), h = 0 fixes a weight at its mean, both 0 zero it.
     """
 
+    moves = False
+
     def __init__(self, centre: Tensor, mean_gate: Tensor, noise_gate: Tensor) -> None:
         self.centre = centre
         self.mean_gate = mean_gate

@@ -77,6 +77,7 @@ def merge(
         its_posterior.take_over(member.posterior)  # type: ignore[operator]
     merged.posterior.not_reset = []  # nothing of how they started is left
     merged.kl_weight.copy_(models[0].kl_weight)
+    merged.start = models[0].start
     seen = {model.augment for model in models}
     merged.augment = seen.pop() if len(seen) == 1 else None
     return merged

@@ -5,7 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from bayesify.likelihoods import LIKELIHOODS, Likelihood
 from bayesify.likelihoods.base import LEARNED
 from bayesify.methods import Method, method
 from bayesify.model import BayesianModule, bayesify
+from bayesify.model.bayesian_module import SCRATCH
 from bayesify.posteriors import without_guards
 from bayesify.posteriors.chain.draw_files import DrawReference
 from bayesify.posteriors.chain.stored_draws import listing
@@ -118,6 +119,7 @@ def load(
         raise
     _warn_of_nonfinite(path, tensors, {name for name, _ in model.named_parameters()})
     model.calibration = header.get("calibration")  # files of 0.1 have none, nor the next
+    model.start = header.get("start", SCRATCH)
     model.augment = CropFlip.of(header["augment"]) if "augment" in header else None
     return model if device is None else model.to(device)
 
@@ -131,6 +133,7 @@ HEADER: dict[str, Any] = {
     "random": list[str],
     "custom_output": bool,
     "calibration?": Positive | None,
+    "start?": Literal["scratch", "pretrained"],
     "augment?": {"padding": Annotated[int, Range(least=0, most=64)], "fill": float | list[float]},
     "sparse?": HOW,
     "references?": dict,
@@ -205,6 +208,7 @@ def header_of(model: BayesianModule) -> dict[str, Any]:
         "random": [w.name for w in model.selection.random],
         "custom_output": model.output is not None,
         "calibration": model.calibration,
+        **({} if model.start == SCRATCH else {"start": model.start}),
         **({} if model.augment is None else {"augment": model.augment.data()}),
         "posterior": model.posterior.plain_data(),
     }

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from bayesify.checks import NotNegative, check_fields
+from bayesify.families.location_scale import root_mean_square
 from bayesify.likelihoods import Likelihood
 from bayesify.objectives import DataTerm
 from bayesify.posteriors import Posterior
-from bayesify.priors import Prior
+from bayesify.priors import Prior, prior
 from bayesify.weights import Selection, select, where
 from bayesify.weights.where import Where, check_where
 
@@ -33,8 +34,8 @@ class Method(ABC):
     Fields are held to their annotations, which have the ranges of numbers (`bayesify.checks`): a `__post_init__` of
     your own calls this one.
 
-    Members, in this order: `needs_num_data`, `own_optimizer`, `optimizer_adds_kl`, `recipe`, `for_net`,
-    `for_data`, `notes`, `posterior`, `data_term`, `default_lr`, `default_schedule`, `optimizer`, `begin`,
+    Members, in this order: `needs_num_data`, `own_optimizer`, `optimizer_adds_kl`, `recipe`, `for_pretrained`,
+    `for_net`, `for_data`, `notes`, `posterior`, `data_term`, `default_lr`, `default_schedule`, `optimizer`, `begin`,
     `check_optimizer`, `select`, `fixed_to`, `options`, `report_sections`.
     """
 
@@ -71,6 +72,10 @@ class Method(ABC):
     def recipe(self) -> str:
         """The table of the recipes that is of it."""
         return self.name
+
+    def for_pretrained(self, net: nn.Module) -> Self:
+        """The same method with what it leaves open decided for a network that is trained already."""
+        return self
 
     def for_net(self, net: nn.Module, example: Any) -> Self:
         """The same method with what it leaves open decided for this network."""
@@ -148,6 +153,13 @@ def weight_by_size(selection: Selection) -> float:
     next to nothing, would outweigh the likelihood. The exponent comes from few runs: 0.043 for ResNet-18, where 0.05
     was tried (docs/results/shootout.md)."""
     return min(1.0, (MOST_AT_FULL_WEIGHT / max(sum(w.numel for w in selection.random), 1)) ** (2 / 3))
+
+
+def around(net: nn.Module) -> Prior:
+    """N(w₀, s²) around the weights w₀ of a trained network, s the root mean square of them all."""
+    matrices = [p.detach().flatten() for p in net.parameters() if p.requires_grad and p.dim() > 1]
+    size = root_mean_square(torch.cat(matrices)) if matrices else 1.0
+    return prior("normal", mean="net", std=float(f"{size:.3g}"))
 
 
 def _plain(value: Any) -> Any:

@@ -11,9 +11,12 @@ from bayesify.checks import Range
 from bayesify.likelihoods import Likelihood
 from bayesify.methods.base import Method
 from bayesify.methods.point import Point
+from bayesify.names import check_choice
 from bayesify.objectives import DataTerm
 from bayesify.posteriors import Members, Posterior
 from bayesify.weights import Selection
+
+INITS = ("fresh", "copies")
 
 
 @dataclass(frozen=True, init=False)
@@ -22,8 +25,10 @@ class DeepEnsemble(Method):
 
     method:       of each member, any but an ensemble; None: `bf.Point()`
     num_members:  how many
+    init:         how members start: "fresh", by every layer's `reset_parameters`; "copies" of the network, which the
+                  order of the data alone takes apart. None: "fresh", or "copies" with `start="pretrained"`
 
-    Member 0 is the network itself, the others are copies re-initialised by `reset_parameters`.
+    Member 0 is the network itself.
     """
 
     name = "deep_ensemble"
@@ -35,15 +40,18 @@ class DeepEnsemble(Method):
 
     method: Method = field(default_factory=Point)
     num_members: Annotated[int, Range(least=1, most=10_000)] = 5
+    init: str | None = None
 
-    def __init__(self, method: Method | None = None, num_members: int = 5) -> None:
+    def __init__(self, method: Method | None = None, num_members: int = 5, init: str | None = None) -> None:
         method = Point() if method is None else method
         if not isinstance(method, Method):
             raise TypeError(f"method={method!r} must be a method object such as bf.Point()")
         inherited = {"where": method.where, "kl_weight": method.kl_weight}
-        for key, value in {"method": method, "num_members": num_members, **inherited}.items():
+        for key, value in {"method": method, "num_members": num_members, "init": init, **inherited}.items():
             object.__setattr__(self, key, value)
         self.__post_init__()
+        if init is not None:
+            check_choice(INITS, init, "init")
         if isinstance(method, DeepEnsemble):
             inner, total = f"{type(method.method).__name__}(...)", num_members * method.num_members
             raise ValueError(
@@ -55,7 +63,7 @@ class DeepEnsemble(Method):
         return {key: value for key, value in super().options().items() if key != "kl_weight"}
 
     def fixed_to(self, names: list[str]) -> "DeepEnsemble":
-        return DeepEnsemble(self.method.fixed_to(names), self.num_members)
+        return self._of(self.method.fixed_to(names))
 
     @property
     def needs_random(self) -> bool:  # type: ignore[override]
@@ -65,11 +73,17 @@ class DeepEnsemble(Method):
     def needs_num_data(self) -> bool:
         return self.method.needs_num_data
 
+    def _of(self, method: Method) -> "DeepEnsemble":
+        return DeepEnsemble(method, self.num_members, self.init)
+
+    def for_pretrained(self, net: nn.Module) -> "DeepEnsemble":
+        return DeepEnsemble(self.method.for_pretrained(net), self.num_members, self.init or "copies")
+
     def for_net(self, net: nn.Module, example: Any) -> "DeepEnsemble":
-        return DeepEnsemble(self.method.for_net(net, example), self.num_members)
+        return DeepEnsemble(self.method.for_net(net, example), self.num_members, self.init or "fresh")
 
     def for_data(self, selection: Selection, likelihood: Likelihood, num_data: int) -> "DeepEnsemble":
-        return DeepEnsemble(self.method.for_data(selection, likelihood, num_data), self.num_members)
+        return self._of(self.method.for_data(selection, likelihood, num_data))
 
     def notes(self) -> list[str]:
         return self.method.notes()
@@ -111,4 +125,4 @@ class DeepEnsemble(Method):
             own = selection if member is net else fixed.select(member, None)
             return self.method.posterior(member, own, example)
 
-        return Members(net, self.num_members, make)
+        return Members(net, self.num_members, make, fresh=self.init != "copies")

@@ -9,7 +9,7 @@ from torch import nn
 from bayesify import torch_internals as internals
 from bayesify.checks import NotNegative, Positive
 from bayesify.families.shared_normal import SHARINGS
-from bayesify.methods.base import Method, weight_by_size
+from bayesify.methods.base import Method, around, weight_by_size
 from bayesify.names import check_choice
 from bayesify.objectives import DataTerm
 from bayesify.objectives.moments import LOGITS, OBJECTIVES, moments_nll
@@ -51,7 +51,8 @@ class DensityPropagation(Method):
                   precision. "auto": on a GPU; True also on a CPU, worth it where it has instructions for bfloat16
                   (avx512_bf16, AMX): a compiled step of ResNet-18 then takes two thirds of the time
     prior:        a name or `bf.prior(...)`; None: "normal"; "fan_in" in a network of convolutions with batch or group
-                  norm and more than 100,000 random weights
+                  norm and more than 100,000 random weights; around the network's weights, and as wide as they are
+                  large, with `start="pretrained"`
     init_std:     starting std as a fraction of each tensor's root mean square
     """
 
@@ -101,6 +102,10 @@ class DensityPropagation(Method):
     @property
     def _logits(self) -> str:
         return self.logits if self.logits != "auto" else "probe" if self._swept else "bound"
+
+    def for_pretrained(self, net: nn.Module) -> "DensityPropagation":
+        moves = SHARINGS[self.variance].moves
+        return self.decided(prior=around(net)) if self.prior is None and moves else self
 
     def for_net(self, net: nn.Module, example: Any) -> "DensityPropagation":
         weight = weight_by_size(self.select(net, example))

@@ -29,6 +29,7 @@ WHERE: dict[str, Where] = {
 }
 
 
+APART, NEAR = 0.1, 0.03  # spread from scratch, and around a network that is trained already
 _SCALE = "the scale of a weight-normalised layer, whose weights are dropped by its direction"
 
 
@@ -53,7 +54,8 @@ class EnsemblePatching(Method):
                       gradient; "monte_carlo" the true mixture
     num_kl_draws:     draws of "monte_carlo"
     init, spread, gamma: how components start ("copies" of the network, `spread` × rms apart; "fresh" by
-                      reset_parameters), and a value that norm scales start from
+                      reset_parameters), and a value that norm scales start from. spread=None: 0.1, or 0.03 with
+                      `start="pretrained"`
     running_stats:    batch-norm statistics: "shared", or one set per "component", which is the default of members and
                       can be had for layers
     per_example:      a choice for every example of a batch (norm, linear and conv layers; others: one per batch)
@@ -83,7 +85,7 @@ class EnsemblePatching(Method):
     kl: str = "auto"
     num_kl_draws: Count = 100
     init: str = "copies"
-    spread: NotNegative = 0.1
+    spread: NotNegative | None = None
     gamma: float | None = None
     running_stats: str | None = None
     per_example: bool = False
@@ -113,6 +115,12 @@ class EnsemblePatching(Method):
     def own_optimizer(self) -> bool:
         return self.coordinate_steps > 0
 
+    def for_pretrained(self, net: nn.Module) -> "EnsemblePatching":
+        return self if self.spread is not None else self.decided(spread=NEAR)
+
+    def for_net(self, net: nn.Module, example: Any) -> "EnsemblePatching":
+        return self if self.spread is not None else self.decided(spread=APART)
+
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Components:
         assert self.prior_precision is not None
         precision = _by_role(self.prior_precision, "prior_precision")
@@ -129,7 +137,7 @@ class EnsemblePatching(Method):
             learn_std=self.learn_std,
             shared_std=self.shared_std,
             init=self.init,
-            spread=self.spread,
+            spread=APART if self.spread is None else self.spread,
             gamma=self.gamma,
             own_stats=self.running_stats == "component",
             per_example=self.per_example,

@@ -11,7 +11,7 @@ from bayesify.checks import Positive, Rate
 from bayesify.divergences.multi_tensor import by_value
 from bayesify.families import Normal
 from bayesify.families.location_scale import root_mean_square
-from bayesify.methods.base import Method
+from bayesify.methods.base import Method, around
 from bayesify.names import check_choice
 from bayesify.posteriors import SAMPLINGS, Call, Factorized
 from bayesify.priors import Normal as NormalPrior
@@ -19,6 +19,8 @@ from bayesify.priors import Prior, prior
 from bayesify.samplers.variational_newton import LONG, VariationalNewton
 from bayesify.weights import Selection
 from bayesify.weights.kinds import kind_of_network
+
+WIDE, NARROW = 0.25, 0.05  # starting widths of networks from scratch, and of those that are trained already
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,11 @@ class IVON(Method):
     momentum: ten times the lr of SGD with their sum, momentum=0.9. 1 where none is given.
 
     prior:       normal, a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own. None: of std
-                 0.2 in a network of convolutions with batch or group norm, whose decay sets its steps; else 1
+                 0.2 in a network of convolutions with batch or group norm, whose decay sets its steps; else 1; around
+                 the network's weights, and as wide as they are large, with `start="pretrained"`
     temperature: of the posterior, p(w | data)^(1/temperature): 1 is Bayes, less a cold posterior
     init_std:    starting std, the same for all weights, as a fraction of their root mean square, times √temperature.
-                 In short runs it sets the noise
+                 In short runs it sets the noise. None: 0.25, or 0.05 with `start="pretrained"`
     beta1:       of the gradient's average
     beta2:       of h's average; None: 1 − 1/num_steps, as long as the run (0.99999 where nobody knows its length)
     clip:        bound of every entry of a step, in units of lr; None: none
@@ -55,7 +58,7 @@ class IVON(Method):
     kl_weight: Positive = 1.0
     prior: str | Prior | None = None
     temperature: Positive = 1.0
-    init_std: Positive = 0.25
+    init_std: Positive | None = None
     beta1: Rate = 0.9
     beta2: Rate | None = None
     clip: Positive | None = None
@@ -71,15 +74,17 @@ class IVON(Method):
     def optimizer_adds_kl(self) -> bool:
         return True
 
+    def for_pretrained(self, net: nn.Module) -> "IVON":
+        made = self if self.prior is not None else self.decided(prior=around(net))
+        return made if made.init_std is not None else made.decided(init_std=NARROW)
+
     def for_net(self, net: nn.Module, example: Any) -> "IVON":
-        if self.prior is not None:
-            return self
-        return self.decided(
-            prior=prior("normal", std=0.2 if kind_of_network(net) == "convolutional" else 1.0)
-        )
+        std = 0.2 if kind_of_network(net) == "convolutional" else 1.0
+        made = self if self.prior is not None else self.decided(prior=prior("normal", std=std))
+        return made if made.init_std is not None else made.decided(init_std=WIDE)
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
-        assert isinstance(self.prior, Prior)
+        assert isinstance(self.prior, Prior) and self.init_std is not None
         weights = torch.cat([slots[0].get().detach().flatten() for slots in selection.slots.values()])
         std = self.init_std * root_mean_square(weights) * math.sqrt(self.temperature)
         made = Factorized(net, selection, Normal, self.prior, sampling=self.sampling, example=example)
@@ -110,6 +115,11 @@ class IVON(Method):
             "clip": self.clip,
         }
         made = VariationalNewton(self.groups(model), lr=lr, **{**settings, **options})
+        for part in _parts(model):
+            for name, slots in part.slots.items():
+                centre = part.prior_means.of(name, weight := slots[0].get())
+                if centre is not None:
+                    made.state[weight]["centre"] = centre
         if self.beta2 is not None:
             self._remember(made, self.beta2)
         self.begin(model, made, num_steps)
@@ -134,8 +144,7 @@ class IVON(Method):
 
     def groups(self, model: Any) -> list[dict[str, Any]]:
         """The parameters of `model` that train: random ones by their prior, with a log σ for each, then the others."""
-        parts = [part for part in model.posterior.modules() if isinstance(part, Factorized)]
-        priors = {(part, name): p for part in parts for name, p in part.priors.items()}
+        priors = {(part, name): p for part in _parts(model) for name, p in part.priors.items()}
         pairs = {
             p: [(part.slots[name][0].get(), part.random_tensor(name).log_scale) for part, name in weights]
             for p, weights in by_value(priors).items()
@@ -150,7 +159,7 @@ class IVON(Method):
                 "params": [each for column in zip(*some, strict=True) for each in column],  # all m, all log σ
                 "random": True,
                 "weight_decay": float(model.kl_weight) / (model.num_data * p.std**2),
-                "centre": p.mean,
+                "centre": p.loc,
                 "h0": h0,
                 "num_members": num_members,
             }
@@ -164,6 +173,10 @@ class IVON(Method):
     def _remember(optimizer: VariationalNewton, beta2: float) -> None:
         for group in optimizer.param_groups:
             group["betas"] = (group["betas"][0], beta2)
+
+
+def _parts(model: Any) -> list[Factorized]:
+    return [part for part in model.posterior.modules() if isinstance(part, Factorized)]
 
 
 def _mean_precision(log_stds: list[Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from torch import nn
 from bayesify.checks import Count, NotNegative, Positive
 from bayesify.divergences import ESTIMATORS, check_method, check_options, kl_of
 from bayesify.families import FAMILIES, Family
-from bayesify.methods.base import Method, weight_by_size
+from bayesify.methods.base import Method, around, weight_by_size
 from bayesify.names import check_choice, lookup
 from bayesify.objectives import DataTerm
 from bayesify.objectives.last_layer import last_layer_nll
@@ -29,7 +29,8 @@ class MonteCarloVI(Method):
     kl_weight: tempering of the KL; 1 is Bayes. None: 1, less of more than 100,000 random weights (`weight_by_size`)
     family:    posterior family of every random tensor
     family_options: options of the family (`concentration`, `tail`)
-    prior:     a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own.
+    prior:     a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own. None: "normal"; around
+               the network's weights, and as wide as they are large, with `start="pretrained"`.
                docs/families_and_priors.md lists which pairs have a KL and by which estimators; the others raise
     sampling:  "draw" one set of weights per forward; "local" reparameterization, fresh noise for every
                example (linear and convolutional layers; others are drawn), for the normal family; "flipout" likewise
@@ -57,7 +58,7 @@ class MonteCarloVI(Method):
     where: Where | None = field(default=None, kw_only=True)
     kl_weight: NotNegative | None = field(default=None, kw_only=True)
     family: str = "normal"
-    prior: str | Prior = "normal"
+    prior: str | Prior | None = None
     kl: str = "auto"
     num_kl_draws: Count = 1000
     kl_options: dict[str, Any] = field(default_factory=dict)
@@ -81,12 +82,18 @@ class MonteCarloVI(Method):
             raise ValueError(
                 f"sampling={self.sampling!r} is not valid for the {self.family} family: {reason}; use sampling='draw'"
             )
-        assert isinstance(self.prior, Prior)
-        check_method(kind, self.prior, self.kl, {"init_std": self.init_std, **self.family_options})
+        law = prior("normal") if self.prior is None else self.prior
+        assert isinstance(law, Prior)
+        check_method(kind, law, self.kl, {"init_std": self.init_std, **self.family_options})
+
+    def for_pretrained(self, net: nn.Module) -> "MonteCarloVI":
+        moves = FAMILIES[self.family].moves
+        return self.decided(prior=around(net)) if self.prior is None and moves else self
 
     def for_net(self, net: nn.Module, example: Any) -> "MonteCarloVI":
         usual = where.output if kind_of_network(net) == "convolutional" else ~where.norm
         made = self.decided(where=usual) if self.where is None else self
+        made = made.decided(prior=prior("normal")) if made.prior is None else made
         if made.kl_weight is not None:
             return made
         return made.decided(kl_weight=weight_by_size(made.select(net, example)))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bayesify.checks import Count, NotNegative, Positive, Range
 from bayesify.likelihoods import Likelihood
-from bayesify.methods.base import Method
+from bayesify.methods.base import Method, around
 from bayesify.names import check_choice, lookup
 from bayesify.posteriors.chain.chain import KEEPS, Chain, Due
 from bayesify.posteriors.shared_generator import shared_generator
@@ -40,7 +40,8 @@ class ThermostatMCMC(Method):
     `bf.diagnostics.suggest` gives a mass, or for samplers without one a step size, for the network at hand.
 
     sampler:         by its name, see above
-    prior:           a name or `bf.prior(...)`
+    prior:           a name or `bf.prior(...)`; None: "normal"; around the network's weights, and as wide as they are
+                     large, with `start="pretrained"`
     mass:            None: one for every weight, found in the burn-in (see `warm_start`); 5.6e-5 · num_data without, as
                      behind a plain network, so that lr = 1e-3 is like SGD at 0.018 (paper 4 on CIFAR-10: a quarter of
                      that)
@@ -82,7 +83,7 @@ class ThermostatMCMC(Method):
 
     where: Where = where.all
     sampler: str = "atmc"
-    prior: str | Prior = "normal"
+    prior: str | Prior | None = None
     mass: Positive | None = None
     noise: NotNegative | None = None
     max_speed: Positive | None = None
@@ -139,6 +140,12 @@ class ThermostatMCMC(Method):
     def _is_cold(self) -> bool:
         return self.temperature is not None and 0 < self.temperature < 1
 
+    def for_pretrained(self, net: nn.Module) -> "ThermostatMCMC":
+        return self if self.prior is not None else self.decided(prior=around(net))
+
+    def for_net(self, net: nn.Module, example: Any) -> "ThermostatMCMC":
+        return self if self.prior is not None else self.decided(prior=prior("normal"))
+
     def for_data(self, selection: Selection, likelihood: Likelihood, num_data: int) -> "ThermostatMCMC":
         """The temperature, where it is left open."""
         if self.temperature is not None:
@@ -152,7 +159,7 @@ class ThermostatMCMC(Method):
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> Chain:
         """A chain without draws yet."""
-        assert not isinstance(self.prior, str)
+        assert isinstance(self.prior, Prior)
         dtype = None if self.draw_dtype is None else DTYPES[self.draw_dtype]
         return Chain(net, selection, self.prior, self.due, self.keep, dtype)
 

@@ -34,6 +34,9 @@ from bayesify.weights import Call, Selection, as_call
 from bayesify.weights.calls import is_sharded, is_sharded_unit
 from bayesify.weights.copies import copy_of
 
+SCRATCH, PRETRAINED = "scratch", "pretrained"
+#: what a network knows when it becomes Bayesian
+STARTS = {SCRATCH: "nothing", PRETRAINED: "it was trained, on this task or on another one"}
 LOOKED_AT = 64  # examples at which draws of a chain are compared
 MODELS: "weakref.WeakSet[BayesianModule]" = weakref.WeakSet()  # those alive: a network can be in one only
 
@@ -48,6 +51,8 @@ class BayesianModule(nn.Module):
     calibration: float | None = None
     #: what the method decided by the network, for `summary()`
     chosen: str = ""
+    #: "scratch", or "pretrained": of a network that was trained already
+    start: str = SCRATCH
     #: how training saw its images, gently: `bf.fit` takes it from a `bf.data.Loader` that crops and flips
     augment: CropFlip | None = None
 

@@ -14,7 +14,9 @@ from bayesify.likelihoods import Likelihood, check_likelihood
 from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.methods import method as make_method
-from bayesify.model.bayesian_module import MODELS, BayesianModule
+from bayesify.model.bayesian_module import MODELS, PRETRAINED, SCRATCH, STARTS, BayesianModule
+from bayesify.names import check_choice
+from bayesify.priors import prior
 from bayesify.weights import Selection, as_call
 from bayesify.weights.kinds import KINDS, kind_of_network
 
@@ -27,6 +29,7 @@ def bayesify(
     *,
     output: Callable[[Any], Any] | None = None,
     example: Any = None,
+    start: str = SCRATCH,
 ) -> BayesianModule:
     """Make `net` Bayesian by `method`. The network itself is wrapped, not copied.
 
@@ -37,6 +40,9 @@ def bayesify(
     output:      picks the prediction out of what the network returns, where that is neither a tensor
                  nor has `.logits`
     example:     one input; run once to see the order of the layers and how often each is used
+    start:       "scratch", or "pretrained": the network is trained already, on this task or on another one. What the
+                 method leaves open then goes by its weights (a prior around them, narrow widths), and the recipe of
+                 `bf.fit` takes small steps
 
     >>> model = bf.bayesify(net, bf.MonteCarloVI(), num_data=len(train_set))
     >>> loss = model.loss(x, y)
@@ -50,6 +56,7 @@ def bayesify(
         likelihood = make_likelihood(likelihood)
     check_fields(method)
     check_likelihood(likelihood)
+    check_choice(STARTS, start, "start")
     if output is not None and not callable(output):
         raise TypeError(
             f"output={output!r} must be a function of what the network returns, e.g. lambda out: out[0]"
@@ -60,14 +67,26 @@ def bayesify(
         num_data = int(num_data)
     call = None if example is None else as_call(beside(net, example))
     seen = None if call is None else (call.args, call.kwargs, output)
-    asked, method = method, method.for_net(net, seen)
+    asked, method = method, method.for_pretrained(net) if start == PRETRAINED else method
+    method = method.for_net(net, seen)
     selection = method.select(net, seen)
     if not selection.random and method.needs_random:
         raise ValueError(f"where={method.where} selects no parameter of this network: {_why_none(selection)}")
     posterior = method.posterior(net, selection, call)
     model = BayesianModule(net, method, posterior, likelihood, selection, num_data, output)
+    model.start = start
     model.chosen = _chosen(asked, method, net)
     return model
+
+
+#: what is chosen for most networks, and not worth a word
+USUAL = [
+    ("kl_weight", 1.0),
+    ("prior", prior("normal")),
+    ("spread", 0.1),
+    ("init_std", 0.25),
+    ("init", "fresh"),
+]
 
 
 def _chosen(asked: Method, method: Method, net: nn.Module) -> str:
@@ -76,9 +95,7 @@ def _chosen(asked: Method, method: Method, net: nn.Module) -> str:
         asked, method = asked.method, method.method
     names = [f.name for f in fields(asked) if getattr(asked, f.name) is not getattr(method, f.name)]
     made = {name: getattr(method, name) for name in names}
-    said = ", ".join(
-        f"{name}={_short(value)}" for name, value in made.items() if (name, value) != ("kl_weight", 1.0)
-    )
+    said = ", ".join(f"{name}={_short(value)}" for name, value in made.items() if (name, value) not in USUAL)
     return f"chosen for this network ({KINDS[kind_of_network(net)]}): {said}" if said else ""
 
 

@@ -22,6 +22,7 @@ from bayesify.passes.last_layer import last_layer, last_output, refusal
 from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, random_weights
 from bayesify.passes.moments import FIRST_ORDER, batch_of, call_with_moments, carriers
 from bayesify.posteriors.base import Idle, Posterior
+from bayesify.posteriors.prior_means import PriorMeans
 from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.priors import Prior
 from bayesify.weights import Call, Selection, Slot, Watch, call_with
@@ -91,6 +92,12 @@ class Factorized(Posterior):
         self.observing = False
         distributions = self.distributions(list(self.slots))
         self.priors = {name: prior.at(name, q.mean) for name, q in distributions.items()}
+        self.prior_means = PriorMeans(self.priors, self.slots)
+        if self.prior_means.places and not family.moves:
+            raise ValueError(
+                f"prior mean='net' is for families that move with their mean, and {family.name!r} does not: use "
+                f"bf.prior('normal', mean=0.0), or family='normal'"
+            )
         alike = by_value(self.priors).items()
         self.kls = [(names, divergence(distributions[names[0]], p)) for p, names in alike]
         self.guard = CheckpointGuard()
@@ -291,10 +298,16 @@ class Factorized(Posterior):
     def _kl(self, distributions: Mapping[str, Family]) -> Tensor:
         parts = []
         for names, kl in self.kls:
-            present = [distributions[name] for name in names if name in distributions]
+            present = [self._to_prior(name, distributions[name]) for name in names if name in distributions]
             if present:
                 parts.append(kl(present))
         return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
+
+    def _to_prior(self, name: str, q: Family) -> Family:
+        """What the KL compares with the prior: q itself, or moved by −w₀ where the prior lies around w₀."""
+        if name not in self.prior_means.places:
+            return q
+        return self.leaves[name].get().at(self.prior_means.difference(name, q.centre))
 
     def _called(self, function: Any, net: nn.Module, values: Any, call: Call) -> Any:
         if not compiling() and net.training not in self.verified and not is_sharded(net):

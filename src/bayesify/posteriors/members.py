@@ -21,18 +21,18 @@ class Members(Posterior):
     """A mixture of `num_members` posteriors of equal weight.
 
     Member 0 is the network itself. The others are copies, re-initialised by every layer's own
-    `reset_parameters`; what has no such method starts as a copy, and `notes` names it.
+    `reset_parameters` if they shall be `fresh`; what has no such method starts as a copy, and `notes` names it.
     """
 
     is_around_net = False
 
-    def __init__(self, net: nn.Module, num_members: int, make: Any) -> None:
+    def __init__(self, net: nn.Module, num_members: int, make: Any, fresh: bool = True) -> None:
         super().__init__()
         # a copied network may still reach these there
         self.referenced_outside = referenced_outside(find_slots(net))
         self.copies = nn.ModuleList(copy_of(net) for _ in range(num_members - 1))
         self.not_reset: list[str] = []
-        for member in self.copies:
+        for member in self.copies if fresh else ():
             self.not_reset = reinitialize(member)
         if self.not_reset:
             warnings.warn(

@@ -8,6 +8,7 @@ from torch import Generator, Tensor, nn
 
 from bayesify.posteriors.base import Posterior
 from bayesify.posteriors.chain.energy import Energy
+from bayesify.posteriors.prior_means import PriorMeans
 from bayesify.priors import Prior
 from bayesify.weights import Call, Selection
 
@@ -22,7 +23,8 @@ class PointMass(Posterior):
         super().__init__()
         self.slots = {} if prior is None else selection.slots
         self.priors = {} if prior is None else {n: prior.at(n, s[0].get()) for n, s in self.slots.items()}
-        self.energy = Energy(self.priors, self.slots)
+        self.prior_means = PriorMeans(self.priors, self.slots)
+        self.energy = Energy(self.priors, self.slots, self.prior_means)
         self.register_buffer("zero", torch.zeros(()), persistent=False)
 
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:

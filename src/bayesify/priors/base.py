@@ -28,6 +28,8 @@ class Prior(ABC):
     refusal: ClassVar[str] = ""
     #: the lower end of the support: −inf for the whole line, 0 for positive priors
     lower: float = -math.inf
+    #: it lies around the weights that a network began with: its density is that of the difference to them
+    relative: bool = False
     #: numbers that are exponents, which compiled code must take as constants
     constants: ClassVar[tuple[str, ...]] = ()
 

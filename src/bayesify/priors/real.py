@@ -12,6 +12,8 @@ from bayesify.laws import Terms
 from bayesify.laws.features import log
 from bayesify.priors.base import Prior, number, positive
 
+AT_NET = "net"  # the centre of a prior around the weights of a network
+
 
 class LocationScale(Prior):
     """The density of loc + scale ξ, ξ from a law, for fixed numbers; entries independent.
@@ -53,7 +55,7 @@ class LocationScale(Prior):
 class Normal(LocationScale):
     """p(w) = N(w; mean, std²), entries independent.
 
-    mean: the centre
+    mean: the centre; "net": every weight that a network has when it becomes Bayesian, e.g. a pretrained one's
     std:  the width, above 0
     """
 
@@ -61,8 +63,14 @@ class Normal(LocationScale):
     about = "N(mean, std²)"
     law = laws.Normal()
 
-    def __init__(self, mean: float = 0.0, std: float = 1.0) -> None:
-        self.mean = self.loc = number("mean", mean)
+    def __init__(self, mean: float | str = 0.0, std: float = 1.0) -> None:
+        self.relative = mean == AT_NET
+        if isinstance(mean, str) and not self.relative:
+            raise ValueError(
+                f"prior mean={mean!r} must be a number, or {AT_NET!r} for the network's own weights"
+            )
+        self.mean = mean if self.relative else number("mean", mean)
+        self.loc = 0.0 if isinstance(self.mean, str) else self.mean
         self.std = self.scale = positive("std", std)
 
 

@@ -2,7 +2,8 @@
 
 import math
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -32,6 +33,8 @@ class Recipe:
     clip_norm: float | None = None
     epochs: int = 30  # where none are given; more where these are fewer steps than
     least_steps: int = 2000
+    #: of a network that is trained already: shares of `lr`, and of `epochs` and `least_steps`
+    pretrained: Mapping[str, float] = field(default_factory=lambda: {"lr": 1.0, "run": 1.0})
 
     def lr_for(self, batch_size: float | None) -> float | None:
         """The noise of SGD goes with lr / batch, that of Adam with lr / √batch. Larger batches do not raise it."""
@@ -42,6 +45,16 @@ class Recipe:
     def epochs_for(self, steps: int | None) -> int:
         """For epochs of so many steps; None: nobody knows."""
         return self.epochs if steps is None else max(self.epochs, math.ceil(self.least_steps / steps))
+
+    def small_steps(self) -> "Recipe":
+        """The same for a network that is trained already."""
+        share, run = self.pretrained["lr"], self.pretrained["run"]
+        return replace(
+            self,
+            lr=None if self.lr is None else self.lr * share,
+            epochs=math.ceil(self.epochs * run),
+            least_steps=math.ceil(self.least_steps * run),
+        )
 
 
 @cache

@@ -51,7 +51,7 @@ class VariationalNewton(Optimizer):
     num_data:     λ, examples over temperature
     betas:        β₁ and β₂
     weight_decay: δ
-    centre:       μ₀
+    centre:       μ₀; `state[m]["centre"]`, where it is set, is that of every entry of m, beside 0 here
     h0:           h₀, of the h + δ that training starts from
     clip:         bound of every entry of the move before α; None: none
     num_members:  networks that the loss is a mean over, each with a posterior of its own
@@ -117,6 +117,9 @@ class VariationalNewton(Optimizer):
         kernel = self._step_supports_amp_scaling
         if self.found_inf is not None and not kernel and self.found_inf.item():
             return loss
+        around = [(p, state["centre"]) for p, state in self.state.items() if "centre" in state]
+        for p, centre in around:  # a step is the same for what is moved by a constant
+            p.sub_(centre)
         for group in self.param_groups:
             group["step"] = group["step"] + 1
             rows = self._rows(group)
@@ -128,6 +131,8 @@ class VariationalNewton(Optimizer):
                 for row in rows:
                     for piece in pieces(row):
                         newton_step_(now, scale, *piece)
+        for p, centre in around:
+            p.add_(centre)
         return loss
 
     def _rows(self, group: dict[str, Any]) -> list[list[Tensor]]:

@@ -20,6 +20,7 @@ from bayesify.posteriors.chain.draw_store import ALONE, REMEDY, DrawKey, DrawSto
 from bayesify.posteriors.chain.energy import Energy
 from bayesify.posteriors.chain.running_moments import RunningMoments
 from bayesify.posteriors.chain.stored_draws import StoredDraws
+from bayesify.posteriors.prior_means import PriorMeans
 from bayesify.priors import Prior
 from bayesify.samplers import Sampler, SamplingWarning
 from bayesify.samplers.agreement import judge
@@ -61,7 +62,8 @@ class Chain(Posterior):
         super().__init__()
         self.slots = selection.slots
         self.priors = {name: prior.at(name, slots[0].get()) for name, slots in self.slots.items()}
-        self.energy = Energy(self.priors, self.slots)
+        self.prior_means = PriorMeans(self.priors, self.slots)
+        self.energy = Energy(self.priors, self.slots, self.prior_means)
         self.moving = _moving(net)
         self.plan = plan
         self.due = plan(None, False)
@@ -267,6 +269,7 @@ class Chain(Posterior):
         assert isinstance(other, Chain)
         self.start, self.steps, self.findings = other.start, other.steps, other.findings
         self.store = other.store
+        self.prior_means.load_state_dict(other.prior_means.state_dict())
 
     def _now(self) -> dict[str, Tensor]:
         return {name: slots[0].get().detach() for name, slots in self.moving.items()}
@@ -300,6 +303,7 @@ class Chain(Posterior):
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         mine = {k.removeprefix(prefix): v for k, v in state_dict.items() if k.startswith(prefix)}
+        mine = {k: v for k, v in mine.items() if not k.startswith("prior_means.")}  # which loads itself
         if "steps" in mine:
             self._take(mine)
         else:

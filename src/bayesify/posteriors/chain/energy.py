@@ -11,6 +11,7 @@ from bayesify.divergences.components import carry_squares
 from bayesify.divergences.multi_tensor import by_value
 from bayesify.execution import compiling, transformed
 from bayesify.laws.features import power
+from bayesify.posteriors.prior_means import PriorMeans
 from bayesify.priors import Prior
 from bayesify.weights import Call, call_with
 from bayesify.weights.calls import Slots, is_sharded
@@ -23,14 +24,15 @@ class Energy:
     their number.
     """
 
-    def __init__(self, priors: Mapping[str, Prior], slots: Slots) -> None:
-        self.slots = slots
+    def __init__(self, priors: Mapping[str, Prior], slots: Slots, means: PriorMeans) -> None:
+        self.slots, self.means = slots, means
         self.groups = [(prior, _quadratic(prior), names) for prior, names in by_value(priors).items()]
         centred = all(terms is not None and terms[1] == 0 for _, terms, _ in self.groups)  # normal, around 0
-        self.can_carry = centred and not any(each[0].stray for each in slots.values())
+        self.can_carry = centred and not means.places and not any(each[0].stray for each in slots.values())
 
     def __call__(self, weights: Mapping[str, Tensor]) -> Tensor:
         plain = not transformed()
+        weights = self.means.differences(weights)
         parts: list[Tensor] = []
         for prior, terms, names in self.groups:
             tensors = [weights[name] for name in names]

@@ -32,6 +32,10 @@ def kl_suite(subject: Subject) -> Outcome:
     posterior = _factorized(subject)
     name = _largest(posterior)
     p = posterior.priors[name]
+    if p.relative:
+        raise Unsuitable(
+            f"suite 'kl' compares estimators of the KL to one law, and {p!r} is another for every weight"
+        )
 
     def q() -> Family:  # a fresh one: its graph is used up by a backward pass
         return posterior.distributions([name])[name]
