@@ -11,7 +11,6 @@ from torch import Generator, Tensor
 from bayesify import torch_internals as internals
 from bayesify.batches import first_of, inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, NonFiniteLossError
-from bayesify.data import Loader
 from bayesify.engine.apart import MemberGradients, apart
 from bayesify.engine.averaging import settle_statistics
 from bayesify.engine.capture import CapturedGradients
@@ -65,6 +64,8 @@ class Loop:
         if o.seed is not None:
             seed_everything(o.seed, self.fabric.global_rank)
         self.train = share_of_rank(train, self.fabric, o.seed)
+        from bayesify.data import Loader  # a room that is loaded where it is needed
+
         if isinstance(train, Loader):
             model.augment = train.views()
         agree_on_num_data(model, number_of_examples(train))

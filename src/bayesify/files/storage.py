@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from bayesify.atomic import read_header, read_tensors, stored_shapes, write_tensors
 from bayesify.checks import Count, NotNegativeCount, Positive, Range, check_content, fits, naming
-from bayesify.data.augment import CropFlip
 from bayesify.files.differences import Shape, differences, first_few, shapes_of
 from bayesify.files.packing import HOW, dense_shapes, pack, unpack
 from bayesify.likelihoods import LIKELIHOODS, Likelihood
@@ -120,7 +119,10 @@ def load(
     _warn_of_nonfinite(path, tensors, {name for name, _ in model.named_parameters()})
     model.calibration = header.get("calibration")  # files of 0.1 have none, nor the next
     model.start = header.get("start", SCRATCH)
-    model.augment = CropFlip.of(header["augment"]) if "augment" in header else None
+    if "augment" in header:
+        from bayesify.data.augment import CropFlip  # a room that is loaded where it is needed
+
+        model.augment = CropFlip.of(header["augment"])
     return model if device is None else model.to(device)
 
 

@@ -11,7 +11,6 @@ from torch import Generator, Tensor, nn
 
 from bayesify.batches import PerMember, beside, device_of, first_examples
 from bayesify.checks import Positive, as_tensor, check_setting, check_whole, checked
-from bayesify.data.augment import CropFlip
 from bayesify.execution import compiling
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
@@ -28,7 +27,7 @@ from bayesify.predict.at_means import AtMeans
 from bayesify.predict.calibration import calibrated, quantity
 from bayesify.predict.prediction import MODES, evaluating, is_loader, predict, shares
 from bayesify.predict.predictive import Predictive
-from bayesify.predict.views import AUTO
+from bayesify.predict.views import AUTO, Augment
 from bayesify.samplers import SamplingWarning
 from bayesify.weights import Call, Selection, as_call
 from bayesify.weights.calls import is_sharded, is_sharded_unit
@@ -53,8 +52,8 @@ class BayesianModule(nn.Module):
     chosen: str = ""
     #: "scratch", or "pretrained": of a network that was trained already
     start: str = SCRATCH
-    #: how training saw its images, gently: `bf.fit` takes it from a `bf.data.Loader` that crops and flips
-    augment: CropFlip | None = None
+    #: how training saw its images, gently: a `bf.data.CropFlip`, by `bf.fit` from a Loader that crops and flips
+    augment: Any = None
 
     def __init__(
         self,
@@ -284,7 +283,7 @@ class BayesianModule(nn.Module):
             f"say what to use with bayesify(..., output=lambda out: ...)"
         )
 
-    def own_views(self) -> CropFlip | None:
+    def own_views(self) -> Augment | None:
         """What every draw of a prediction sees where nothing was said; None where one pass is all."""
         one_pass = self.posterior.sampling == "moments" or max(shares(self, 2)) == 1
         return None if one_pass else self.augment

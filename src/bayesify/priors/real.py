@@ -66,7 +66,7 @@ class Normal(LocationScale):
     def __init__(self, mean: float | str = 0.0, std: float = 1.0) -> None:
         self.relative = mean == AT_NET
         if isinstance(mean, str) and not self.relative:
-            raise ValueError(
+            raise TypeError(
                 f"prior mean={mean!r} must be a number, or {AT_NET!r} for the network's own weights"
             )
         self.mean = mean if self.relative else number("mean", mean)
