@@ -22,14 +22,14 @@ def make_net(seed: int) -> nn.Module:
 
 
 # 1. bf.fit: draws over the second half of the run, in runs/atmc/draws; started again, it goes on bit for bit
-model = bf.bayesify(make_net(0), bf.ThermostatMCMC(sampler="atmc", prior=prior, num_kept=20))
+model = bf.bayesify(make_net(0), bf.ThermostatMCMC(prior=prior, num_kept=20, temperature=1.0))
 bf.fit(model, train, epochs=240, folder="runs/atmc", seed=0, progress=False)
 for num_draws in (1, 20):
     numbers = bf.evaluate(model, test, num_draws=num_draws)
     print(f"{num_draws} of 20 draws: accuracy {numbers['accuracy']:.3f}, nll {numbers['nll']:.3f}")
 
 # 2. a loop of one's own: every step of the sampler moves the chain, the monitor says whether it is the posterior's
-method = bf.ThermostatMCMC(prior=prior, burn_in=1440, every=72)
+method = bf.ThermostatMCMC(prior=prior, burn_in=1440, every=72, temperature=1.0)
 loop = bf.bayesify(make_net(1), method, num_data=len(data.train))
 sampler = loop.optimizer(seed=1)
 for epoch in range(240):

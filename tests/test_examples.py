@@ -24,6 +24,8 @@ SAYS = {
     "07_function_prior": r"components have [3-4]\.\d times the steps",
     "08_density_propagation": r"accuracy 0\.9[\s\S]*-6 dB[ .0-9]* 0\.[12]\d\d\n",
     "10_variance_network": r"deterministic accuracy 0\.[01].*\n.*\nensemble      accuracy 0\.9",
+    "11_pretrained_network": r"(mc_vi|ivon|emp|atmc) +(1\.0|0\.9[89])\d* +0\.0\d+ +0\.[89]\d* +0\.[1-4]\d*\n"
+    r"(.*\n)*.*prior normal\(mean='net', std=1\.0\)",
     "09_thermostat_mcmc": r"R-hat of the outputs: (0\.9|1\.[01])\d? .*\nboth chains: 40 draws, nll 0\.[12]",
 }
 

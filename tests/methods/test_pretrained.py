@@ -175,9 +175,7 @@ def test_families_that_do_not_move_are_refused() -> None:
 
 # -- start="pretrained" ------------------------------------------------------------------------------------
 def test_what_is_left_open_goes_by_the_weights() -> None:
-    trained = net()
-    size = torch.cat([p.flatten() for p in trained.parameters() if p.dim() > 1]).square().mean().sqrt().item()
-    around = bf.prior("normal", mean="net", std=float(f"{size:.3g}"))
+    around = bf.prior("normal", mean="net")
     for kind in (bf.MonteCarloVI, bf.DensityPropagation, bf.IVON, bf.ThermostatMCMC):
         model = bf.bayesify(net(), kind(), num_data=100, start="pretrained")
         assert model.method.prior == around, kind

@@ -34,7 +34,7 @@ def test_a_class_dim_that_the_output_does_not_have() -> None:
     with pytest.raises(ValueError, match=r"a categorical likelihood with class_dim=3 needs \(batch, classes"):
         model.predict(X)
     with pytest.raises(
-        ValueError, match="class_dim=1000 must be a whole number of at least -8 and at most 8"
+        ValueError, match="class_dim=1000 must be a whole number of at least 1 and at most 8 or"
     ):
         bf.likelihood("categorical", class_dim=1000)
 

@@ -35,7 +35,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> bf.BayesianModule:
 
 
 def test_two_chains_in_one_process(alone: bf.BayesianModule, tmp_path: Path) -> None:
-    """Chain i is what bf.fit gives with seed + i; R-hat sees two chains, predictions average over both."""
+    """Chain i is what bf.fit gives with seed + i and its own order; R-hat sees two, predictions average over both."""
     values = function_values(alone, X)
     assert values.shape == (2, 4, 8)  # (chains, draws, outputs)
     assert rhat(values).shape == (8,)
@@ -43,7 +43,15 @@ def test_two_chains_in_one_process(alone: bf.BayesianModule, tmp_path: Path) -> 
     for i in range(2):
         torch.manual_seed(7 + i)
         one = make_model()
-        bf.fit(one, loader(), epochs=3, lr=1e-2, seed=7 + i, folder=tmp_path / str(i), progress=False)
+        bf.fit(
+            one,
+            loader().for_member(i),
+            epochs=3,
+            lr=1e-2,
+            seed=7 + i,
+            folder=tmp_path / str(i),
+            progress=False,
+        )
         assert one.posterior.num_draws == 4
         own.append(function_values(one, X)[0])
     assert torch.equal(values, torch.stack(own))

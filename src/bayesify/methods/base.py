@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from bayesify.checks import NotNegative, check_fields
-from bayesify.families.location_scale import root_mean_square
 from bayesify.likelihoods import Likelihood
 from bayesify.objectives import DataTerm
 from bayesify.posteriors import Posterior
@@ -155,11 +154,10 @@ def weight_by_size(selection: Selection) -> float:
     return min(1.0, (MOST_AT_FULL_WEIGHT / max(sum(w.numel for w in selection.random), 1)) ** (2 / 3))
 
 
-def around(net: nn.Module) -> Prior:
-    """N(w₀, s²) around the weights w₀ of a trained network, s the root mean square of them all."""
-    matrices = [p.detach().flatten() for p in net.parameters() if p.requires_grad and p.dim() > 1]
-    size = root_mean_square(torch.cat(matrices)) if matrices else 1.0
-    return prior("normal", mean="net", std=float(f"{size:.3g}"))
+def around() -> Prior:
+    """N(w₀, 1) around the weights w₀ of a trained network: as wide as from scratch. One as narrow as the weights are
+    large holds back a network that has to learn something else."""
+    return prior("normal", mean="net")
 
 
 def _plain(value: Any) -> Any:

@@ -51,8 +51,8 @@ class DensityPropagation(Method):
                   precision. "auto": on a GPU; True also on a CPU, worth it where it has instructions for bfloat16
                   (avx512_bf16, AMX): a compiled step of ResNet-18 then takes two thirds of the time
     prior:        a name or `bf.prior(...)`; None: "normal"; "fan_in" in a network of convolutions with batch or group
-                  norm and more than 100,000 random weights; around the network's weights, and as wide as they are
-                  large, with `start="pretrained"`
+                  norm and more than 100,000 random weights; N(w₀, 1) around its weights w₀ with
+                  `start="pretrained"`
     init_std:     starting std as a fraction of each tensor's root mean square
     """
 
@@ -105,7 +105,7 @@ class DensityPropagation(Method):
 
     def for_pretrained(self, net: nn.Module) -> "DensityPropagation":
         moves = SHARINGS[self.variance].moves
-        return self.decided(prior=around(net)) if self.prior is None and moves else self
+        return self.decided(prior=around()) if self.prior is None and moves else self
 
     def for_net(self, net: nn.Module, example: Any) -> "DensityPropagation":
         weight = weight_by_size(self.select(net, example))

@@ -36,8 +36,8 @@ class IVON(Method):
     momentum: ten times the lr of SGD with their sum, momentum=0.9. 1 where none is given.
 
     prior:       normal, a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own. None: of std
-                 0.2 in a network of convolutions with batch or group norm, whose decay sets its steps; else 1; around
-                 the network's weights, and as wide as they are large, with `start="pretrained"`
+                 0.2 in a network of convolutions with batch or group norm, whose decay sets its steps; else 1.
+                 N(w₀, 1) around the network's weights w₀ with `start="pretrained"`
     temperature: of the posterior, p(w | data)^(1/temperature): 1 is Bayes, less a cold posterior
     init_std:    starting std, the same for all weights, as a fraction of their root mean square, times √temperature.
                  In short runs it sets the noise. None: 0.25, or 0.05 with `start="pretrained"`
@@ -75,7 +75,7 @@ class IVON(Method):
         return True
 
     def for_pretrained(self, net: nn.Module) -> "IVON":
-        made = self if self.prior is not None else self.decided(prior=around(net))
+        made = self if self.prior is not None else self.decided(prior=around())
         return made if made.init_std is not None else made.decided(init_std=NARROW)
 
     def for_net(self, net: nn.Module, example: Any) -> "IVON":

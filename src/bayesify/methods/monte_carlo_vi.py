@@ -30,7 +30,7 @@ class MonteCarloVI(Method):
     family:    posterior family of every random tensor
     family_options: options of the family (`concentration`, `tail`)
     prior:     a name or `bf.prior(...)`; "fan_in" and "per_layer" give every tensor its own. None: "normal"; around
-               the network's weights, and as wide as they are large, with `start="pretrained"`.
+               the network's weights with `start="pretrained"`.
                docs/families_and_priors.md lists which pairs have a KL and by which estimators; the others raise
     sampling:  "draw" one set of weights per forward; "local" reparameterization, fresh noise for every
                example (linear and convolutional layers; others are drawn), for the normal family; "flipout" likewise
@@ -88,7 +88,7 @@ class MonteCarloVI(Method):
 
     def for_pretrained(self, net: nn.Module) -> "MonteCarloVI":
         moves = FAMILIES[self.family].moves
-        return self.decided(prior=around(net)) if self.prior is None and moves else self
+        return self.decided(prior=around()) if self.prior is None and moves else self
 
     def for_net(self, net: nn.Module, example: Any) -> "MonteCarloVI":
         usual = where.output if kind_of_network(net) == "convolutional" else ~where.norm

@@ -40,8 +40,8 @@ class ThermostatMCMC(Method):
     `bf.diagnostics.suggest` gives a mass, or for samplers without one a step size, for the network at hand.
 
     sampler:         by its name, see above
-    prior:           a name or `bf.prior(...)`; None: "normal"; around the network's weights, and as wide as they are
-                     large, with `start="pretrained"`
+    prior:           a name or `bf.prior(...)`; None: "normal"; around the network's weights with
+                     `start="pretrained"`
     mass:            None: one for every weight, found in the burn-in (see `warm_start`); 5.6e-5 · num_data without, as
                      behind a plain network, so that lr = 1e-3 is like SGD at 0.018 (paper 4 on CIFAR-10: a quarter of
                      that)
@@ -141,7 +141,7 @@ class ThermostatMCMC(Method):
         return self.temperature is not None and 0 < self.temperature < 1
 
     def for_pretrained(self, net: nn.Module) -> "ThermostatMCMC":
-        return self if self.prior is not None else self.decided(prior=around(net))
+        return self if self.prior is not None else self.decided(prior=around())
 
     def for_net(self, net: nn.Module, example: Any) -> "ThermostatMCMC":
         return self if self.prior is not None else self.decided(prior=prior("normal"))
