@@ -1,0 +1,6 @@
+"""Joint normal laws around the network's own weights, found beside or after its training."""
+
+from bayesify.posteriors.gaussian.covariance import Covariance
+from bayesify.posteriors.gaussian.gaussian import Gaussian
+
+__all__ = ["Covariance", "Gaussian"]
