@@ -21,12 +21,11 @@ def show(tables: Tables, folder: Path, resume: bool, trust: bool = False, data_c
     )
     s, o = prepared.settings, prepared.settings.train
     counts, ds = prepared.model.summary(), prepared.data
-    assert o.epochs is not None
     steps = -(-len(prepared.train) // o.accumulate)
     batch = f"{o.batch_size}" + f" × {prepared.train.world_size} processes" * (prepared.train.world_size > 1)
     state = "goes on" if going_on else "holds a run already" if holds_a_run(folder) else "new"
     val = 0 if ds.val is None else len(ds.val)
-    epochs, apart = counted(o.epochs, "epoch"), "trained apart, each by its share of the processes"
+    epochs, apart = counted(o.epochs or 0, "epoch"), "trained apart, each by its share of the processes"
     rows = [
         ("method", options_line(s.method)),
         ("network", options_line(s.net)),
@@ -34,7 +33,7 @@ def show(tables: Tables, folder: Path, resume: bool, trust: bool = False, data_c
         ("likelihood", options_line(s.likelihood)),
         ("parameters", f"{counts.num_parameters:,} in the network, {counts.num_random:,} of them random"),
         ("in all", f"{counts.num_total:,} parameters (+{counts.overhead:.2f} %)"),
-        ("steps", f"{steps:,} per epoch, {steps * o.epochs:,} in {epochs} of batch size {batch}"),
+        ("steps", f"{steps:,} per epoch, {steps * (o.epochs or 0):,} in {epochs} of batch size {batch}"),
         *([("training", prepared.recipe)] if prepared.recipe else []),
         *([("members", apart)] if o.members_in_parallel else []),
         ("memory", memory_line(prepared)),

@@ -113,7 +113,8 @@ def prepare(settings: Settings) -> Prepared:
     train = Loader(
         ds.train, o.batch_size, shuffle=True, seed=o.seed, augment=augment, world_size=processes, **options
     )
-    o, chosen = settled(o, model, train, -(-len(train) // o.accumulate), processes)
+    steps = -(-len(train) // o.accumulate)
+    o, chosen = settled(o, model, train, steps, processes, trains=o.start != PRETRAINED)
     usual = model.method.default_lr(model) if o.optimizer is None else USUAL_LR[o.optimizer]
     o = replace(o, lr=usual) if o.lr is None else o
     full = Settings(o, build.decided(method, model.method), net, build.full_data(settings.data), likelihood)
@@ -250,8 +251,7 @@ def _fit(prepared: Prepared, folder: Path, resume: bool, data_changed: bool) -> 
     options: dict[str, Any] = {"folder": folder, "resume": resume, **o.for_fit()}
     options["data_changed"] = data_changed
     if o.record:
-        assert o.epochs is not None
-        found = recording(model, prepared.val, folder, o.lr, o.epochs)
+        found = recording(model, prepared.val, folder, o.lr, o.epochs or 0)
         options |= found if is_first_process() else {}
     if not o.members_in_parallel:
         return bf.fit(model, prepared.train, prepared.val, **options)

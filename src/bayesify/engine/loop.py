@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -9,10 +10,10 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.batches import first_of, inputs_of, target_of, to_device
-from bayesify.checks import NonFiniteError, NonFiniteLossError
+from bayesify.batches import first_of, inputs_for, inputs_of, target_of, to_device
+from bayesify.checks import NonFiniteError, NonFiniteLossError, as_tensor
 from bayesify.engine.apart import MemberGradients, apart
-from bayesify.engine.averaging import settle_statistics
+from bayesify.engine.averaging import own_randomness, settle_statistics
 from bayesify.engine.capture import CapturedGradients
 from bayesify.engine.fingerprint import fingerprint_of
 from bayesify.engine.finite import FiniteCheck
@@ -22,6 +23,7 @@ from bayesify.engine.history import History, joined
 from bayesify.engine.options import FitOptions
 from bayesify.engine.position import (
     agree_on_num_data,
+    batches,
     examples_per_step,
     number_of_examples,
     number_of_steps,
@@ -47,9 +49,24 @@ from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save_in_run
 from bayesify.model import BayesianModule
 from bayesify.objectives import Loss
+from bayesify.posteriors.base import TrainingData
 from bayesify.posteriors.patched.running_stats import RunningStats
 from bayesify.predict.calibration import quantity
+from bayesify.predict.prediction import evaluating
 from bayesify.samplers import Sampler, SamplingWarning
+
+
+def check_conclusion(model: BayesianModule, val: Any, processes: int) -> None:
+    """Raise where what follows the training could not be done."""
+    if model.posterior.concludes and processes > 1:
+        raise ValueError(
+            f"method={model.method.name!r} looks at the training data in one process, and this run has {processes}: "
+            f"train the plain network with all of them (bf.Point()), then call bf.fit on one device"
+        )
+    if model.posterior.needs_validation and val is None:
+        raise ValueError(
+            "prior_precision='validation' needs a val_loader: give bf.fit one, or use prior_precision='marglik'"
+        )
 
 
 class Loop:
@@ -63,6 +80,7 @@ class Loop:
         self.fabric = make_fabric(o.accelerator, o.devices, o.num_nodes, o.strategy, o.precision)
         if o.seed is not None:
             seed_everything(o.seed, self.fabric.global_rank)
+        check_conclusion(model, val, self.fabric.world_size)
         self.train = share_of_rank(train, self.fabric, o.seed)
         from bayesify.data import Loader  # a room that is loaded where it is needed
 
@@ -71,11 +89,10 @@ class Loop:
         agree_on_num_data(model, number_of_examples(train))
         steps = number_of_steps(self.train, o.accumulate, o.steps_per_epoch)
         o, chosen = settled(o, model, train, steps, self.fabric.world_size)
-        assert o.epochs is not None
-        self.o, self.epochs = o, o.epochs
+        self.o, self.epochs = o, o.epochs or 0  # None of a method that needs no training
         self.folder = RunFolder(o.folder, o.resume, self.fabric.is_global_zero)
         self.folder.check()
-        self.progress = Progress(o.epochs, steps, o.progress and self.fabric.is_global_zero)
+        self.progress = Progress(self.epochs, steps, o.progress and self.fabric.is_global_zero)
         reason = self._place(steps)
         data = {} if o.folder is None else fingerprint_of(train)
         plain = plain_options(o, model, train, self.fabric.world_size)
@@ -190,6 +207,8 @@ class Loop:
             self._settle(state.epoch - 1)  # as in the last validation
         if state.warmup is not None:  # a warm-up longer than the run must not weaken the next one
             self.model.kl_weight.fill_(state.warmup.end)
+        if self.model.posterior.concludes:
+            self._conclude()
         if self.o.calibrate:
             self._calibrate()
         if self.folder.path is not None:
@@ -197,6 +216,32 @@ class Loop:
         self.fabric.barrier()
         if self.trouble is not None:
             raise self.trouble
+
+    def _conclude(self) -> None:
+        """What a posterior finds in the trained network, by one more pass over the data."""
+        model, end = self.model, None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
+
+        def seen() -> Iterator[Any]:
+            with own_randomness(self.train, self.state.epoch, 0):
+                for batch in batches(self.train, self.state.epoch, 0, end):
+                    x = inputs_for(model, batch)
+                    target = to_device(target_of(batch), self.fabric.device)
+                    yield x, as_tensor(target, "target", next(model.parameters()))
+
+        def score() -> float:
+            generator = Generator(self.fabric.device).manual_seed(0)
+            with model.uncautioned():
+                return evaluate(model, self.val, self.o.val_draws, generator=generator, augment=None)["nll"]
+
+        if model.num_data is None:
+            raise ValueError("num_data=None: give bayesify(..., num_data=) the number of training examples")
+        data = TrainingData(
+            seen, model.num_data, model.likelihood, model.pick, None if self.val is None else score
+        )
+        model.calibration = None  # it was fitted to another posterior
+        with evaluating(model):
+            for text in model.posterior.conclude(model.net, data):
+                self._note(text)
 
     def _calibrate(self) -> None:
         """Fit the number that predictions are calibrated by, the same one whenever a run is finished again."""

@@ -19,13 +19,22 @@ Options = TypeVar("Options", bound=TrainingOptions)
 
 
 def settled(
-    options: Options, model: BayesianModule, loader: Any, steps: int | None, processes: int = 1
+    options: Options,
+    model: BayesianModule,
+    loader: Any,
+    steps: int | None,
+    processes: int = 1,
+    trains: bool = False,
 ) -> tuple[Options, str | None]:
     """The options with all that was left to the recipe, and the line that says so; None where it has no part. What is
     settled stays as it is when it is settled again.
 
-    steps: of an epoch; None: nobody knows
+    steps:   of an epoch; None: nobody knows
+    trains:  the network is trained by as many epochs as the recipe says where none are given, also where the method
+             needs no training
     """
+    if options.epochs is None and not (trains or model.method.needs_training):
+        return replace(options, recipe=NONE), None
     kind = options.recipe if options.recipe in KINDS else kind_of_network(model.net)
     found = _recipe(str(kind), model.method, model)
     bare = is_bare(options)
@@ -85,7 +94,8 @@ def _wanted(
 def plain_options(options: Options, model: BayesianModule, loader: Any, processes: int = 1) -> Options | None:
     """How the plain network is trained in the first epochs of a run with these settled options, and in how many; None
     where there are none. At least one epoch is left for what follows."""
-    assert options.epochs is not None
+    if options.epochs is None:
+        return None
     epochs = min(round((options.plain_first or 0.0) * options.epochs), options.epochs - 1)
     if epochs < 1:
         return None

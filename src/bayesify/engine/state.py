@@ -99,8 +99,8 @@ class RunState:
             self.schedule = make_schedule(plain.schedule, self.optimizer, self.num_steps)
             model.kl_weight.zero_()
             return
-        assert own.epochs is not None and model.method.kl_weight is not None
-        self.now, self.num_steps = own, self.steps * (own.epochs - self.plain_epochs)
+        assert model.method.kl_weight is not None
+        self.now, self.num_steps = own, self.steps * ((own.epochs or 0) - self.plain_epochs)
         if self.plain_epochs:
             model.kl_weight.fill_(model.method.kl_weight)
         self.optimizer = make_optimizer(model, own)

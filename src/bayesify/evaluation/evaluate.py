@@ -35,6 +35,7 @@ def evaluate(
     *,
     ood: Iterable[Any] | Mapping[str, Iterable[Any]] | None = None,
     augment: Callable[..., Any] | str | None = AUTO,
+    mode: str = "ensemble",
 ) -> dict[str, float]:
     """Metrics of `model` over `loader`, which gives (input, target) pairs or dicts with "labels".
 
@@ -47,8 +48,10 @@ def evaluate(
     ood: inputs of another kind (or several sets of them by name): adds auroc, aupr and fpr95 of the
     entropy, out of distribution positive; of named sets as "name/auroc".
     augment: every draw sees a view of its own, as in `model.predict`
+    mode: of `model.predict`
     """
-    views = {} if augment == AUTO else {"augment": augment}
+    views: dict[str, Any] = {} if augment == AUTO else {"augment": augment}
+    views |= {} if mode == "ensemble" else {"mode": mode}  # what stands in for a model need not know modes
     if not hasattr(model, "likelihood"):
         raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned")
     check_loader(loader, "loader")
@@ -166,7 +169,7 @@ def _real(prediction: Predictive, target: Tensor) -> dict[str, Tensor]:
 
 def _crps(prediction: Predictive, target: Tensor) -> Tensor:
     if prediction.law is None:
-        assert prediction.per_draw is not None
-        return metrics.crps_each(*prediction.per_draw, target)
+        normals = prediction.components
+        return metrics.crps_each(normals.means, normals.variances, target)
     law = prediction.law.double()
     return metrics.crps_of(law.cdf, law.quantile, target, prediction.likelihood.is_discrete)

@@ -12,6 +12,7 @@ from torch import Generator, Tensor, nn
 
 from bayesify.laws.noise import random_signs
 from bayesify.likelihoods.classes import Classes
+from bayesify.likelihoods.curvature import root_by_autograd
 from bayesify.likelihoods.draws import rsample
 from bayesify.likelihoods.shapes import normal_log_prob, sum_over_example, weighted_nll
 from bayesify.moments.values import Moments
@@ -139,6 +140,11 @@ class Likelihood(nn.Module, ABC):
             return normal_log_prob(value.mean(0), value.var(0) + noise.mean(0), target)
         y = self.classes.one_hot(target, value[0])
         return normal_log_prob(value.mean(0), value.var(0) + var_floor, y)
+
+    def curvature_root(self, output: Any, target: Tensor, columns: Tensor) -> Tensor:
+        """L ξ for columns ξ (columns, batch, numbers of the output), where L Lᵀ is the Hessian of −log p(y | output) by
+        the output, without its negative part. `target` is what `matched` gave."""
+        return root_by_autograd(self.log_prob, output, target, columns)
 
     def average_log_prob(
         self, mean: Tensor, std: Tensor, target: Tensor, num_draws: int, generator: Generator | None

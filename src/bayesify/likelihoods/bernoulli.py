@@ -38,6 +38,11 @@ class Bernoulli(Likelihood):
         """As `check`: the logits have the shape of the probabilities."""
         return self.check(probs, target, values=True)
 
+    def curvature_root(self, output: Tensor, target: Tensor, columns: Tensor) -> Tensor:
+        """The Hessian is p (1 − p) in every number."""
+        p = output.sigmoid().flatten(1)
+        return columns * (p * (1 - p)).sqrt()
+
     @property
     def options(self) -> dict[str, Any]:
         return {}

@@ -113,6 +113,15 @@ class Categorical(Likelihood):
         )
         return -sum_over_example(loss)
 
+    def curvature_root(self, output: Tensor, target: Tensor, columns: Tensor) -> Tensor:
+        """The Hessian of a position that counts c is c (diag p − p pᵀ); its root √c (diag √p − p √pᵀ)."""
+        shape, dim = output.shape, self.class_dim % output.dim() + 1
+        p = output.softmax(self.class_dim)
+        xi = columns.reshape(len(columns), *shape)  # (columns, batch, ...)
+        along = (p.sqrt() * xi).sum(dim, keepdim=True)
+        counted = self._counted(target).to(p).sqrt().unsqueeze(dim - 1)
+        return (counted * (p.sqrt() * xi - p * along)).reshape(columns.shape)
+
     def summarize(self, output: Tensor) -> tuple[Tensor, Tensor]:
         self._check_output(output)
         probs = at_least_float32(output).softmax(self.class_dim)

@@ -8,6 +8,7 @@ from bayesify.methods.deep_ensemble import DeepEnsemble
 from bayesify.methods.density_propagation import DensityPropagation
 from bayesify.methods.ensemble_patching import EnsemblePatching
 from bayesify.methods.ivon import IVON
+from bayesify.methods.laplace import Laplace
 from bayesify.methods.mc_dropout import MCDropout
 from bayesify.methods.monte_carlo_vi import MonteCarloVI
 from bayesify.methods.point import Point
@@ -28,6 +29,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "ecmp": partial(EnsemblePatching, assignment="element"),
     "mc_dropout": MCDropout,
     "atmc": ThermostatMCMC,
+    "laplace": Laplace,
     "variance": VarianceNetwork,
     "vdp": DensityPropagation,
 }
@@ -52,6 +54,7 @@ __all__ = [
     "DeepEnsemble",
     "DensityPropagation",
     "EnsemblePatching",
+    "Laplace",
     "MCDropout",
     "Method",
     "MonteCarloVI",

@@ -42,6 +42,7 @@ class Method(ABC):
     about: ClassVar[str]  # one line for `bayesify show methods`
     paper: ClassVar[str] = ""  # what a report says to cite
     needs_random: ClassVar[bool] = True  # a `where` that selects nothing is an error
+    needs_training: ClassVar[bool] = True  # else `bf.fit` without `epochs` trains nothing
     is_reference: ClassVar[bool] = False  # reports measure other methods against it
 
     where: Where | None = ~where.norm

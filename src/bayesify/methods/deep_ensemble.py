@@ -70,6 +70,10 @@ class DeepEnsemble(Method):
         return self.method.needs_random
 
     @property
+    def needs_training(self) -> bool:  # type: ignore[override]
+        return self.method.needs_training
+
+    @property
     def needs_num_data(self) -> bool:
         return self.method.needs_num_data
 

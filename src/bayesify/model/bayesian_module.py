@@ -25,7 +25,15 @@ from bayesify.posteriors import Posterior, pick_member, without_guards
 from bayesify.posteriors.base import Says
 from bayesify.predict.at_means import AtMeans
 from bayesify.predict.calibration import calibrated, quantity
-from bayesify.predict.prediction import MODES, evaluating, is_loader, predict, shares
+from bayesify.predict.linearised import predict_linearised
+from bayesify.predict.prediction import (
+    LINEARISED,
+    MODES_OF_PREDICT,
+    evaluating,
+    is_loader,
+    predict,
+    shares,
+)
 from bayesify.predict.predictive import Predictive
 from bayesify.predict.views import AUTO, Augment
 from bayesify.samplers import SamplingWarning
@@ -145,8 +153,10 @@ class BayesianModule(nn.Module):
         x:             one input, on any device, where the prediction comes back to; or a DataLoader (of inputs or
                        (input, target) pairs), whose predictions come back to the CPU
         mode:          "ensemble": the average over `num_draws` draws; "stochastic": one draw; "deterministic": the
-                       network at the mean of its weights, copied in every call, so give a loader. A deep ensemble
-                       averages over its members in all of them
+                       network at the mean of its weights, copied in every call, so give a loader; "linearised": of
+                       a normal posterior, the network linearised at that mean, whose outputs are N(f(x), J Σ Jᵀ)
+                       without draws of weights (`bf.Laplace` predicts so by itself). A deep ensemble averages over its
+                       members in all of them
         keep_samples:  keep every draw, for `.samples` and `.interval()`. A regression that is not normal keeps the
                        outputs of all draws in any case, num_draws times the memory of one: its density needs them
         generator:     makes the draws reproducible
@@ -161,8 +171,8 @@ class BayesianModule(nn.Module):
                        of one pass, which stays one). None: the inputs as they are
         """
         check_whole(num_draws, "num_draws", 1)
-        if mode not in MODES:
-            check_choice(frozenset(MODES), mode, "mode")
+        if mode not in MODES_OF_PREDICT:
+            check_choice(frozenset(MODES_OF_PREDICT), mode, "mode")
         if x is None or isinstance(x, int | float):
             raise TypeError(
                 f"x={x!r} must be a batch of inputs, as the network takes them: a tensor (batch, …)"
@@ -177,7 +187,8 @@ class BayesianModule(nn.Module):
                 found = AtMeans(self).predict(x, num_draws, **options)
             else:
                 self._caution(None if here is None else x)
-                found = predict(self, x, 1 if mode == "stochastic" else num_draws, **options)
+                how = predict_linearised if mode == LINEARISED or self.posterior.linearised else predict
+                found = how(self, x, 1 if mode == "stochastic" else num_draws, **options)
         found = found if self.calibration is None else calibrated(found, self.calibration)
         return found if here is None else found.to(here)
 
@@ -285,7 +296,8 @@ class BayesianModule(nn.Module):
 
     def own_views(self) -> Augment | None:
         """What every draw of a prediction sees where nothing was said; None where one pass is all."""
-        one_pass = self.posterior.sampling == "moments" or max(shares(self, 2)) == 1
+        linear = self.posterior.linearised
+        one_pass = linear or self.posterior.sampling == "moments" or max(shares(self, 2)) == 1
         return None if one_pass else self.augment
 
     @contextmanager

@@ -1,7 +1,7 @@
 """The face of every posterior over the weights of a network."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.weights import Call
+from bayesify.weights.calls import Slots
 
 #: what a network of these weights predicts
 Says = Callable[[dict[str, Tensor]], Tensor]
@@ -24,12 +25,43 @@ class Idle(NamedTuple):
     value: float = 0.0
 
 
+class LinearLaw(NamedTuple):
+    """What predictions of a linearised network need: f(w̄) + J (w − w̄), w ~ N(w̄, Σ).
+
+    weights:     w̄ by name
+    of_outputs:  J by name, (batch, outputs, *shape) -> J Σ Jᵀ, (batch, outputs, outputs)
+    deviations:  (n, generator) -> n draws of w − w̄, by name
+    """
+
+    slots: Slots
+    weights: dict[str, Tensor]
+    of_outputs: Callable[[Mapping[str, Tensor]], Tensor]
+    deviations: Callable[[int, Generator | None], dict[str, Tensor]]
+
+
+class TrainingData(NamedTuple):
+    """What a posterior may ask for once training is over.
+
+    batches:     each call goes through the training data once, as (input, target) on the device
+    num_data:    training examples
+    likelihood:  of the targets
+    pick:        the prediction in what the network returns
+    score:       the mean NLL of the model on the validation data; None without any
+    """
+
+    batches: Callable[[], Iterable[tuple[Any, Tensor]]]
+    num_data: int
+    likelihood: Any
+    pick: Callable[[Any], Any]
+    score: Callable[[], float] | None = None
+
+
 class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `undecayed`,
-    `seldom`, `member`, `fold`, `install`, `begin`, `collect`, `shift`, `check_finite`, `diverged`, `caution`,
-    `extra_tensors`, `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`,
+    `seldom`, `member`, `fold`, `linear_law`, `install`, `begin`, `collect`, `conclude`, `shift`, `check_finite`,
+    `diverged`, `caution`, `extra_tensors`, `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`,
     `describe`, `notes`.
     """
 
@@ -47,6 +79,11 @@ class Posterior(nn.Module, ABC):
     predicts_by_pass: bool = False
     #: `kl` is a penalty on the mean loss, which is not divided by the number of data
     penalty: bool = False
+    #: `conclude` looks at the training data; with `needs_validation` at the validation data, too
+    concludes: bool = False
+    needs_validation: bool = False
+    #: predictions are those of the linearised network, where no mode says otherwise
+    linearised: bool = False
 
     def nets(self, net: nn.Module) -> list[nn.Module]:
         """The networks this posterior speaks of: `net` itself, then further members."""
@@ -100,6 +137,13 @@ class Posterior(nn.Module, ABC):
         """The average of the components, by name."""
         raise TypeError("fold() averages the components of an ensemble-patched model; use mean_net()")
 
+    def linear_law(self, net: nn.Module, member: int = 0) -> LinearLaw:
+        """The normal law of the weights of one member."""
+        raise TypeError(
+            f"mode='linearised' needs a normal law of the weights, and this posterior ({type(self).__name__}) is none: "
+            f"use mode='ensemble'"
+        )
+
     def install(self, net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         """Make `net`, a copy of a member's network, the plain network with these weights."""
         places = {**dict(net.named_parameters()), **dict(net.named_buffers())}
@@ -119,6 +163,10 @@ class Posterior(nn.Module, ABC):
     def collect(self) -> None:
         """Keep the present weights as a draw."""
         raise TypeError("collect() keeps a draw of a chain; this model has none: use bf.ThermostatMCMC()")
+
+    def conclude(self, net: nn.Module, data: TrainingData) -> list[str]:
+        """Training is over: find what is found in the trained network and the data, in eval mode; what to say of it."""
+        return []
 
     def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:
         """Move all draws of a parameter of a member's network; False where they do not move along with it."""

@@ -21,7 +21,7 @@ from bayesify.moments.values import mean_of
 from bayesify.passes.last_layer import last_layer, last_output, refusal
 from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, random_weights
 from bayesify.passes.moments import FIRST_ORDER, batch_of, call_with_moments, carriers
-from bayesify.posteriors.base import Idle, Posterior
+from bayesify.posteriors.base import Idle, LinearLaw, Posterior
 from bayesify.posteriors.prior_means import PriorMeans
 from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.priors import Prior
@@ -174,6 +174,26 @@ class Factorized(Posterior):
     def undecayed(self, net: nn.Module) -> Iterator[Tensor]:
         yield from self.parameters()
         yield from (slots[0].get() for slots in self.slots.values())
+
+    def linear_law(self, net: nn.Module, member: int = 0) -> LinearLaw:
+        if not self.family.gaussian or self.family.zero_mean:
+            why = "has no mean to linearise at" if self.family.gaussian else "is not normal"
+            raise TypeError(
+                f"mode='linearised' needs a normal law of the weights around their mean, and family "
+                f"{self.family.name!r} {why}: use mode='ensemble'"
+            )
+        mean = {name: w.detach() for name, w in self.mean(net).items()}
+        found = self.distributions(list(self.slots))
+
+        def of_outputs(jacobian: Mapping[str, Tensor]) -> Tensor:
+            rows = {name: value.flatten(2) for name, value in jacobian.items()}
+            each = [(j * found[name].variance.detach().flatten()) @ j.mT for name, j in rows.items()]
+            return torch.stack(each).sum(0)
+
+        def deviations(n: int, generator: Generator | None) -> dict[str, Tensor]:
+            return {name: draws - mean[name] for name, draws in self.draw(0, n, generator).items()}
+
+        return LinearLaw(self.slots, mean, of_outputs, deviations)
 
     def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:
         """Families without a location stay where they are."""

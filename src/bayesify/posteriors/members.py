@@ -1,5 +1,6 @@
 """Several networks at once: every member has its own weights and its own posterior."""
 
+import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -10,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.checks import NonFiniteError
-from bayesify.posteriors.base import Chunks, Idle, Posterior, Says, check_index
+from bayesify.posteriors.base import Chunks, Idle, LinearLaw, Posterior, Says, TrainingData, check_index
 from bayesify.posteriors.chain.draw_store import ALONE
 from bayesify.weights import Call, find_slots
 from bayesify.weights.copies import copy_of
@@ -40,7 +41,7 @@ class Members(Posterior):
                 f"their layers have no reset_parameters"
             )
         self.posteriors = nn.ModuleList(make(member) for member in [net, *self.copies])
-        for name in ("sampling", "stored", "predicts_by_pass", "penalty"):
+        for name in ("sampling", "stored", "predicts_by_pass", "penalty", "concludes", "needs_validation"):
             setattr(self, name, getattr(self._of(0), name))
         self.deterministic = all(p.deterministic for p in self.posteriors)
 
@@ -93,6 +94,13 @@ class Members(Posterior):
         check_index(index, len(nets))
         return index, self._of(index).mean(nets[index])
 
+    @property
+    def linearised(self) -> bool:  # type: ignore[override]
+        return self._of(0).linearised
+
+    def linear_law(self, net: nn.Module, member: int = 0) -> LinearLaw:
+        return self._of(member).linear_law(self.nets(net)[member])
+
     def install(self, net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
         return self._of(0).install(net, weights)
 
@@ -110,6 +118,15 @@ class Members(Posterior):
     def collect(self) -> None:
         for i in range(len(self.posteriors)):
             self._of(i).collect()
+
+    def conclude(self, net: nn.Module, data: TrainingData) -> list[str]:
+        """Every member by itself; a noise that they find is pooled."""
+        said, own = [], [copy.deepcopy(data.likelihood) for _ in self.posteriors]
+        for i, member in enumerate(self.nets(net)):
+            found = self._of(i).conclude(member, data._replace(likelihood=own[i]))
+            said += [f"member {i}: {text}" for text in found]
+        data.likelihood.load_state_dict(own[0].pooled(own[1:]).state_dict())
+        return said
 
     def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:
         return self._of(member).shift(net, name, by)

@@ -31,7 +31,9 @@ from bayesify.weights import as_call
 from bayesify.weights.calls import is_sharded_unit
 from bayesify.weights.prefix import Prefix
 
-MODES = ("deterministic", "stochastic", "ensemble")  # of `model.predict`
+MODES = ("deterministic", "stochastic", "ensemble")  # what `bf.inference_modes` compares
+LINEARISED = "linearised"
+MODES_OF_PREDICT = (*MODES, LINEARISED)
 VMAP_NUMBERS = 2**28  # at most this many weights of stacked draws at once
 STORED_NUMBERS = 2**21  # the same of draws that lie on disk, which shall not fill the memory
 SHARED_NUMBERS = 2**23  # on an accelerator, inputs · draws at once where the draws share most weights

@@ -46,6 +46,7 @@ class Predictive:
     # of a noisy input in `spread`, and in what the draws disagree
     input_shares: tuple[Tensor, Tensor] | None = None
     law: OutputMixture | None = None  # of a regression that is not normal: the outputs of all draws
+    is_normal: bool = False  # the law of a regression is the normal of this mean and variance, whatever draws are kept
 
     # -- classification -------------------------------------------------------------------------------
     @property
@@ -193,13 +194,16 @@ class Predictive:
         return self.spread if self.likelihood.task == "regression" else self.mutual_information
 
     @property
-    def _law(self) -> NormalMixture | OutputMixture:
-        """The law of a regression's target."""
-        if self.law is not None:
-            return self.law
-        if self.per_draw is not None:
+    def components(self) -> NormalMixture:
+        """The normal laws that the law of a normal regression's target is the average of."""
+        if self.per_draw is not None and not self.is_normal:
             return NormalMixture(*self.per_draw)
         return NormalMixture(self.mean[None], self.variance[None])
+
+    @property
+    def _law(self) -> NormalMixture | OutputMixture:
+        """The law of a regression's target."""
+        return self.components if self.law is None else self.law
 
     def _only(self, task: str, field: str, instead: str) -> None:
         if self.likelihood.task != task:

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Generator, Tensor, nn
 
-from bayesify.posteriors.base import Posterior, Says
+from bayesify.passes.jacobian import linear_draw
+from bayesify.posteriors.base import LinearLaw, Posterior, Says
 from bayesify.posteriors.gaussian.covariance import Covariance
 from bayesify.posteriors.point import PointMass
 from bayesify.priors import Prior
@@ -38,16 +40,20 @@ class Gaussian(Posterior):
         return 1 if self.covariance is None else num_draws
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
-        now = {name: slots[0].get().detach() for name, slots in self.slots.items()}
+        now = self._now()
         if self.covariance is None:
             return {name: w.expand(n, *w.shape) for name, w in now.items()}
         return {name: now[name] + d for name, d in self.covariance.deviations(n, generator).items()}
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
+        if self.linearised:
+            now = self._now()
+            moves = {name: weights[name] - w for name, w in now.items()}
+            return linear_draw(net, self.slots, now, moves, call, lambda output: output)
         return call_with(net, self.slots, lambda names: {name: weights[name] for name in names}, call)
 
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
-        return {name: slots[0].get().detach().clone() for name, slots in self.slots.items()}
+        return {name: w.clone() for name, w in self._now().items()}
 
     def kl(self, net: nn.Module) -> Tensor:
         return self.point.kl(net)
@@ -55,12 +61,28 @@ class Gaussian(Posterior):
     def undecayed(self, net: nn.Module) -> Iterator[Tensor]:
         return self.point.undecayed(net)
 
+    def linear_law(self, net: nn.Module, member: int = 0) -> LinearLaw:
+        if self.covariance is None:
+            now = self._now()
+            nothing = {name: torch.zeros_like(w) for name, w in now.items()}
+            return LinearLaw(
+                self.slots,
+                now,
+                lambda j: (found := next(iter(j.values()))).new_zeros(len(found), found.shape[1], found.shape[1]),
+                lambda n, generator: {name: w.expand(n, *w.shape) for name, w in nothing.items()},
+            )
+        return LinearLaw(self.slots, self._now(), self.covariance.of_outputs, self.covariance.deviations)
+
     def caution(self, says: Says | None = None) -> str | Warning | None:
         if self.covariance is not None:
             return None
         return (
             f"the posterior has no covariance yet: predictions are those of the plain network. {self.remedy}"
         )
+
+    def _now(self) -> dict[str, Tensor]:
+        """The network's own weights."""
+        return {name: slots[0].get().detach() for name, slots in self.slots.items()}
 
     def describe(self, name: str) -> str:
         return "normal, not fitted yet" if self.covariance is None else self.covariance.describe(name)

@@ -1,0 +1,157 @@
+"""Curvatures by block, each in its own eigenbasis: H = Q diag(λ) Qᵀ. Whatever is added to λ, Q stays."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class Block(nn.Module, ABC):
+    """The curvature of one weight, or of several together (in their order, flattened and joined).
+
+    Members, in this order: `spectrum`, `rotated`, `back`, `back_squared`, `words`.
+    """
+
+    @abstractmethod
+    def spectrum(self) -> Tensor:
+        """λ, in a shape of the block's own."""
+
+    @abstractmethod
+    def rotated(self, parts: Sequence[Tensor]) -> Tensor:
+        """Qᵀ v of the weights' parts of v, each (…, *shape): (…, *shape of λ)."""
+
+    @abstractmethod
+    def back(self, values: Tensor) -> list[Tensor]:
+        """Q v of v (…, *shape of λ), by weight."""
+
+    @abstractmethod
+    def back_squared(self, values: Tensor) -> list[Tensor]:
+        """diag(Q diag(v) Qᵀ) of v, of the shape of λ, by weight."""
+
+    @abstractmethod
+    def words(self) -> str:
+        """A few words for `summary()`."""
+
+
+class Diagonal(Block):
+    """H = diag(values), of one weight."""
+
+    values: Tensor
+
+    def __init__(self, values: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("values", values)
+
+    def spectrum(self) -> Tensor:
+        return self.values
+
+    def rotated(self, parts: Sequence[Tensor]) -> Tensor:
+        return parts[0]
+
+    def back(self, values: Tensor) -> list[Tensor]:
+        return [values]
+
+    def back_squared(self, values: Tensor) -> list[Tensor]:
+        return [values]
+
+    def words(self) -> str:
+        return "diagonal"
+
+
+class Kronecker(Block):
+    """H = L ⊗ R in every group, L = Q_L diag(λ_L) Q_Lᵀ of the rows of a weight matrix and R of its columns.
+
+    shape:  of the weight, whose first dimension has the rows of all groups
+    left_vectors, left_values, right_vectors, right_values:  (groups, n, n) and (groups, n)
+    """
+
+    left_vectors: Tensor
+    left_values: Tensor
+    right_vectors: Tensor
+    right_values: Tensor
+
+    def __init__(self, shape: torch.Size, **factors: Tensor) -> None:
+        super().__init__()
+        self.shape = shape
+        for name, value in factors.items():
+            self.register_buffer(name, value)
+
+    @classmethod
+    def of(cls, shape: torch.Size, left: Tensor, right: Tensor, dtype: torch.dtype) -> "Kronecker":
+        """From the factors, (groups, n, n), in float64."""
+        (lv, lq), (rv, rq) = eigen(left), eigen(right)
+        made = {"left_vectors": lq, "left_values": lv, "right_vectors": rq, "right_values": rv}
+        return cls(shape, **{name: value.to(dtype) for name, value in made.items()})
+
+    def spectrum(self) -> Tensor:
+        return self.left_values[:, :, None] * self.right_values[:, None, :]  # (groups, rows, columns)
+
+    def rotated(self, parts: Sequence[Tensor]) -> Tensor:
+        groups, rows = self.left_values.shape
+        v = parts[0].reshape(*parts[0].shape[: -len(self.shape)], groups, rows, -1)
+        return self.left_vectors.mT @ v @ self.right_vectors
+
+    def back(self, values: Tensor) -> list[Tensor]:
+        found = self.left_vectors @ values @ self.right_vectors.mT
+        return [found.reshape(*found.shape[:-3], *self.shape)]
+
+    def back_squared(self, values: Tensor) -> list[Tensor]:
+        found = self.left_vectors.square() @ values @ self.right_vectors.square().mT
+        return [found.reshape(self.shape)]
+
+    def words(self) -> str:
+        groups = len(self.left_values)
+        times = f"{groups} groups of " if groups > 1 else ""
+        return f"Kronecker factors {times}{self.left_values.shape[1]} and {self.right_values.shape[1]}"
+
+
+class Dense(Block):
+    """H as it is, of one weight or several.
+
+    shapes:  of the weights
+    """
+
+    vectors: Tensor
+    values: Tensor
+
+    def __init__(self, shapes: Sequence[torch.Size], vectors: Tensor, values: Tensor) -> None:
+        super().__init__()
+        self.shapes = list(shapes)
+        self.register_buffer("vectors", vectors)
+        self.register_buffer("values", values)
+
+    @classmethod
+    def of(cls, shapes: Sequence[torch.Size], matrix: Tensor, dtype: torch.dtype) -> "Dense":
+        """From H, in float64."""
+        values, vectors = eigen(matrix)
+        return cls(shapes, vectors.to(dtype), values.to(dtype))
+
+    def spectrum(self) -> Tensor:
+        return self.values
+
+    def rotated(self, parts: Sequence[Tensor]) -> Tensor:
+        lead = parts[0].shape[: parts[0].dim() - len(self.shapes[0])]
+        return torch.cat([part.reshape(*lead, -1) for part in parts], -1) @ self.vectors
+
+    def back(self, values: Tensor) -> list[Tensor]:
+        return self._parts(values @ self.vectors.mT)
+
+    def back_squared(self, values: Tensor) -> list[Tensor]:
+        return self._parts(values @ self.vectors.square().mT)
+
+    def _parts(self, joined: Tensor) -> list[Tensor]:
+        parts = joined.split([math.prod(shape) for shape in self.shapes], -1)
+        return [
+            part.reshape(*joined.shape[:-1], *shape) for part, shape in zip(parts, self.shapes, strict=True)
+        ]
+
+    def words(self) -> str:
+        return f"dense {len(self.values)}×{len(self.values)}"
+
+
+def eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, which are not negative, and eigenvectors of symmetric matrices."""
+    values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
+    return values.clamp_min(0), vectors

@@ -1,0 +1,161 @@
+"""Laplace's approximation: N(ŵ, (H + δ)⁻¹) around trained weights, H the curvature of the loss there."""
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bayesify.posteriors.base import TrainingData
+from bayesify.posteriors.gaussian.curvature import Pass, curvature
+from bayesify.posteriors.gaussian.evidence import Group, Noise, flat_spectrum, log_evidence, maximised
+from bayesify.posteriors.gaussian.gaussian import Gaussian
+from bayesify.posteriors.gaussian.precision import Precision
+from bayesify.weights import Selection
+from bayesify.weights.observing.watch import layer_of
+
+MARGLIK, VALIDATION = "marglik", "validation"
+GRID = [10 ** (0.4 * i - 4) for i in range(21)]  # prior precisions that validation tries
+Grouped = dict[str, list[int]]  # the blocks of every group, by number
+
+
+class Laplace(Gaussian):
+    """q(w) = N(ŵ, (s H + δ)⁻¹). `conclude` finds H in one pass, then δ, and the noise std of a normal likelihood.
+
+    structure:        "diag", "kron" or "dense"
+    prior_precision:  δ, or how it is found: "marglik" or "validation"
+    per_layer:        a δ for every layer
+    find_noise:       may the noise be found? None: where it is not learned and stands at 1
+    linear:           predictions are those of the linearised network
+    """
+
+    concludes = True
+
+    def __init__(
+        self,
+        net: nn.Module,
+        selection: Selection,
+        structure: str,
+        prior_precision: float | str,
+        per_layer: bool = False,
+        find_noise: bool | None = None,
+        linear: bool = True,
+    ) -> None:
+        super().__init__(net, selection)
+        self.structure, self.prior_precision, self.per_layer = structure, prior_precision, per_layer
+        self.find_noise, self.linear = find_noise, linear
+        self.needs_validation = prior_precision == VALIDATION
+        self.reasons: dict[str, str] = {}
+        #: log p(D), as found last
+        self.log_evidence: float | None = None
+
+    @property
+    def linearised(self) -> bool:  # type: ignore[override]
+        return self.linear and self.covariance is not None
+
+    def begin(
+        self,
+        optimizer: Any = None,
+        num_steps: int | None = None,
+        folder: Path | None = None,
+        trained: bool = False,
+    ) -> None:
+        """What was found belongs to other weights."""
+        self.covariance, self.reasons, self.log_evidence = None, {}, None
+
+    @torch.no_grad()
+    def conclude(self, net: nn.Module, data: TrainingData) -> list[str]:
+        began = time.perf_counter()
+        self.covariance = None
+        found = curvature(net, self.slots, self.structure, data)
+        weights = {name: slots[0].get().detach() for name, slots in self.slots.items()}
+        noise = self._noise(found, data)
+        unit = 1.0 if noise is None else float(data.likelihood.std) ** 2  # λ is of noise of this variance
+        grouped = self._grouped(found)
+        groups = [
+            Group(
+                unit * flat_spectrum([found.blocks[i].spectrum() for i in members]),
+                sum(float(weights[name].double().square().sum()) for i in members for name in found.names[i]),
+            )
+            for members in grouped.values()
+        ]
+        given = None if isinstance(self.prior_precision, str) else [float(self.prior_precision)] * len(groups)
+        deltas, scale = maximised(groups, noise, given)
+        each = {i: delta for members, delta in zip(grouped.values(), deltas, strict=True) for i in members}
+        like = next(iter(weights.values()))
+        self.covariance = Precision(
+            found.names, found.blocks, like.new_tensor([each[i] for i in range(len(each))]), like.new_tensor(scale * unit)
+        )
+        self.reasons = found.reasons
+        if noise is not None:
+            data.likelihood.log_std.fill_(-0.5 * torch.tensor(scale).log())
+        if self.prior_precision == VALIDATION:
+            deltas = self._validated(data, len(groups))
+        log_prob = found.log_prob if noise is None else noise.log_prob(scale)
+        self.log_evidence = log_evidence(log_prob, groups, deltas, 1.0 if noise is None else scale)
+        return [self._said(deltas, noise, scale, time.perf_counter() - began)]
+
+    def _noise(self, found: Pass, data: TrainingData) -> Noise | None:
+        """What the noise is found by, where it may be."""
+        law, asked = data.likelihood, self.find_noise
+        if law.name != "normal" or asked is False:
+            if asked:
+                raise ValueError(
+                    f"find_noise=True is for likelihood='normal'; this model has {law.name!r}: leave it out"
+                )
+            return None
+        at_default = not law.learn_std and float(law.std) == 1.0
+        return Noise(found.count, found.square) if asked or at_default else None
+
+    def _grouped(self, found: Pass) -> Grouped:
+        """Blocks with one prior precision: all, or those of every layer."""
+        grouped: Grouped = {}
+        for i, names in enumerate(found.names):
+            grouped.setdefault(layer_of(names[0]) if self.per_layer else "", []).append(i)
+        return grouped
+
+    def _validated(self, data: TrainingData, count: int) -> list[float]:
+        """The δ of GRID with the smallest NLL on the validation data."""
+        assert self.covariance is not None and data.score is not None
+        deltas: Any = self.covariance.deltas
+        scores = []
+        for delta in GRID:
+            deltas.fill_(delta)
+            scores.append(data.score())
+        best = GRID[min(range(len(GRID)), key=scores.__getitem__)]
+        deltas.fill_(best)
+        return [best] * count
+
+    def _said(self, deltas: Iterable[float], noise: Noise | None, scale: float, seconds: float) -> str:
+        low, high = min(deltas), max(deltas)
+        how = {MARGLIK: " by marginal likelihood", VALIDATION: " by validation"}.get(str(self.prior_precision), "")
+        precision = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g} (one for each layer)"
+        std = "" if noise is None else f", noise std {scale**-0.5:.3g} by marginal likelihood"
+        return f"Laplace: {self.structure} curvature in {seconds:.1f} s, prior precision {precision}{how}{std}"
+
+    def make_room(self, tensors: Mapping[str, Any]) -> None:
+        prefix = "covariance."
+        stored = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+        if stored:
+            shapes = {name: slots[0].get().shape for name, slots in self.slots.items()}
+            made = Precision.from_shapes(shapes, stored)
+            self.covariance = made.to(next(iter(self.slots.values()))[0].get().device)
+
+    def plain_data(self) -> Any:
+        return None if self.covariance is None else {"reasons": self.reasons, "log_evidence": self.log_evidence}
+
+    def take_plain_data(self, data: Any) -> None:
+        if data is not None:
+            self.reasons, self.log_evidence = dict(data["reasons"]), data["log_evidence"]
+
+    def describe(self, name: str) -> str:
+        why = f"; {self.reasons[name]}" if name in self.reasons else ""
+        return super().describe(name) + why
+
+    def notes(self) -> list[str]:
+        if self.covariance is None:
+            return [f"{self.structure} curvature is found by bf.fit(model, train_loader)"]
+        found = [] if self.log_evidence is None else [f"log marginal likelihood {self.log_evidence:.6g}"]
+        return [*found, *(["predictions are those of the linearised network"] if self.linear else [])]
