@@ -151,7 +151,7 @@ def show_cost() -> None:
     x, y = torch.randn(2048, 1, 28, 28), torch.randint(0, 10, (2048,))
     loader = DataLoader(TensorDataset(x, y), 128, shuffle=True)
     for name in ("lenet", "resnet20"):
-        net = bf.nets.make(name, 10, (1, 28, 28))
+        net = bf.nets.make(name, num_outputs=10, input_shape=(1, 28, 28))
         plain = bf.bayesify(copy.deepcopy(net), "point")
         bf.fit(plain, loader, epochs=1, progress=False)
         epoch = seconds(lambda m=plain: bf.fit(m, loader, epochs=1, progress=False))
@@ -182,7 +182,7 @@ def show_defaults() -> None:
             ds = bf.data.load("digits")
             train = bf.data.Loader(ds.train, 64, shuffle=True, seed=seed, normalise=ds.normalisation)
             test = bf.data.Loader(ds.test, 256, normalise=ds.normalisation)
-            net = bf.nets.make(name, 10, ds.input_shape)
+            net = bf.nets.make(name, num_outputs=10, input_shape=ds.input_shape)
             plain = bf.bayesify(net, "point")
             bf.fit(plain, train, progress=False)
             others = [torch.rand(256, *ds.input_shape) * 4 - 2]

@@ -109,18 +109,23 @@ def _looped(
     net: nn.Module, slots: Slots, weights: Weights, call: Call, pick: Any, rows: Tensor, part: slice
 ) -> dict[str, Tensor]:
     """Example after example, row after row."""
-    leaves, structure = pytree.tree_flatten((call.args, dict(call.kwargs)))
     mine = {name: w.detach().clone().requires_grad_() for name, w in weights.items()}
     found: list[list[tuple[Tensor, ...]]] = []
     for i in range(len(rows))[part]:
-        own = [leaf[i : i + 1] if _is_batched(leaf, len(rows)) else leaf for leaf in leaves]
-        out = flat(outputs(net, slots, mine, Call(*pytree.tree_unflatten(own, structure)), pick))[0]
+        out = flat(outputs(net, slots, mine, examples(call, slice(i, i + 1), len(rows)), pick))[0]
         options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
         found.append([torch.autograd.grad(out, [*mine.values()], row, **options) for row in rows[i]])
     return {
         name: torch.stack([torch.stack([one[j] for one in example]) for example in found])
         for j, name in enumerate(mine)
     }
+
+
+def examples(call: Call, part: slice, batch: int) -> Call:
+    """The call for some of its examples."""
+    leaves, structure = pytree.tree_flatten((call.args, dict(call.kwargs)))
+    own = [leaf[part] if _is_batched(leaf, batch) else leaf for leaf in leaves]
+    return Call(*pytree.tree_unflatten(own, structure))
 
 
 def _is_batched(leaf: Any, batch: int) -> bool:

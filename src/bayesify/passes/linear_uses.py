@@ -83,7 +83,10 @@ class LinearUses(TorchFunctionMode):
         return len(tracked) == sum(id(value) in self.names for value in found[1:3] if value is not None)
 
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return self.__torch_function__(F.linear, (), (x, weight, bias))
+        """Of (tokens, batch, features), the rows of an example one after the other; or without batch."""
+        turned = x.transpose(0, 1) if x.dim() == 3 else x
+        y = self.__torch_function__(F.linear, (), (turned, weight, bias))
+        return y.transpose(0, 1) if x.dim() == 3 else y
 
     def _attention(
         self,

@@ -30,6 +30,7 @@ class LinearLaw(NamedTuple):
 
     weights:     w̄ by name
     of_outputs:  J by name, (batch, outputs, *shape) -> J Σ Jᵀ, (batch, outputs, outputs)
+    factored:    J may be `Factored`, too
     deviations:  (n, generator) -> n draws of w − w̄, by name
     """
 
@@ -37,6 +38,7 @@ class LinearLaw(NamedTuple):
     weights: dict[str, Tensor]
     of_outputs: Callable[[Mapping[str, Tensor]], Tensor]
     deviations: Callable[[int, Generator | None], dict[str, Tensor]]
+    factored: bool = False
 
 
 class TrainingData(NamedTuple):

@@ -19,6 +19,7 @@ from bayesify.moments.gains import Running
 from bayesify.moments.tape import Tape
 from bayesify.moments.values import mean_of
 from bayesify.passes.last_layer import last_layer, last_output, refusal
+from bayesify.passes.layerwise import between
 from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, random_weights
 from bayesify.passes.moments import FIRST_ORDER, batch_of, call_with_moments, carriers
 from bayesify.posteriors.base import Idle, LinearLaw, Posterior
@@ -185,15 +186,14 @@ class Factorized(Posterior):
         mean = {name: w.detach() for name, w in self.mean(net).items()}
         found = self.distributions(list(self.slots))
 
-        def of_outputs(jacobian: Mapping[str, Tensor]) -> Tensor:
-            rows = {name: value.flatten(2) for name, value in jacobian.items()}
-            each = [(j * found[name].variance.detach().flatten()) @ j.mT for name, j in rows.items()]
+        def of_outputs(jacobian: Mapping[str, Any]) -> Tensor:
+            each = [between(j, found[name].variance.detach()) for name, j in jacobian.items()]
             return torch.stack(each).sum(0)
 
         def deviations(n: int, generator: Generator | None) -> dict[str, Tensor]:
             return {name: draws - mean[name] for name, draws in self.draw(0, n, generator).items()}
 
-        return LinearLaw(self.slots, mean, of_outputs, deviations)
+        return LinearLaw(self.slots, mean, of_outputs, deviations, factored=True)
 
     def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:
         """Families without a location stay where they are."""

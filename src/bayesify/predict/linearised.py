@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 from bayesify.checks import checked
 from bayesify.moments import Moments, holds
 from bayesify.passes.jacobian import MOST_NUMBERS, as_output, flat, linear_draw, outputs, row_products
+from bayesify.passes.layerwise import layer_products
 from bayesify.posteriors.base import LinearLaw
 from bayesify.predict.accumulation import Accumulator, one_more
 from bayesify.predict.output_draws import draws_of
@@ -85,7 +86,8 @@ def output_law(net: Any, law: LinearLaw, call: Call, pick: Any, numbers: Tensor)
     batch, size = numbers.shape
     rows = torch.eye(size, dtype=numbers.dtype, device=numbers.device).expand(batch, size, size)
     cov = numbers.new_empty(batch, size, size)
-    for part, jacobian in row_products(net, law.slots, law.weights, call, pick, rows):
+    products: Any = layer_products if law.factored else row_products
+    for part, jacobian in products(net, law.slots, law.weights, call, pick, rows):
         cov[part] = law.of_outputs(jacobian).to(cov.dtype)
     cov = (cov + cov.mT) / 2
     return Moments(numbers, cov.diagonal(dim1=1, dim2=2).clamp_min(0), cov=cov)
@@ -93,7 +95,8 @@ def output_law(net: Any, law: LinearLaw, call: Call, pick: Any, numbers: Tensor)
 
 def _fits(numbers: Tensor, law: LinearLaw) -> bool:
     size = numbers.shape[1]
-    return size <= MOST_OUTPUTS and size * sum(w.numel() for w in law.weights.values()) <= MOST_NUMBERS // 8
+    each = [w.numel() for w in law.weights.values()]
+    return size <= MOST_OUTPUTS and size * (max(each) if law.factored else sum(each)) <= MOST_NUMBERS // 8
 
 
 def _one_by_one(law: LinearLaw, num_draws: int, generator: Generator | None) -> Any:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from bayesify.passes.layerwise import Factored, between
+
 
 class Block(nn.Module, ABC):
     """The curvature of one weight, or of several together (in their order, flattened and joined).
 
-    Members, in this order: `spectrum`, `rotated`, `back`, `back_squared`, `words`.
+    Members, in this order: `spectrum`, `between`, `back`, `back_squared`, `words`.
     """
 
     @abstractmethod
@@ -19,8 +21,8 @@ class Block(nn.Module, ABC):
         """λ, in a shape of the block's own."""
 
     @abstractmethod
-    def rotated(self, parts: Sequence[Tensor]) -> Tensor:
-        """Qᵀ v of the weights' parts of v, each (…, *shape): (…, *shape of λ)."""
+    def between(self, parts: Sequence[Tensor | Factored], middle: Tensor) -> Tensor:
+        """J Q diag(middle) Qᵀ Jᵀ of the weights' parts of J, each (batch, rows, *shape) or factored."""
 
     @abstractmethod
     def back(self, values: Tensor) -> list[Tensor]:
@@ -47,8 +49,8 @@ class Diagonal(Block):
     def spectrum(self) -> Tensor:
         return self.values
 
-    def rotated(self, parts: Sequence[Tensor]) -> Tensor:
-        return parts[0]
+    def between(self, parts: Sequence[Tensor | Factored], middle: Tensor) -> Tensor:
+        return between(parts[0], middle)
 
     def back(self, values: Tensor) -> list[Tensor]:
         return [values]
@@ -88,10 +90,13 @@ class Kronecker(Block):
     def spectrum(self) -> Tensor:
         return self.left_values[:, :, None] * self.right_values[:, None, :]  # (groups, rows, columns)
 
-    def rotated(self, parts: Sequence[Tensor]) -> Tensor:
+    def between(self, parts: Sequence[Tensor | Factored], middle: Tensor) -> Tensor:
+        left, right = self.left_vectors, self.right_vectors
+        if isinstance(parts[0], Factored):
+            return parts[0].turned(left, right).between(middle)
         groups, rows = self.left_values.shape
-        v = parts[0].reshape(*parts[0].shape[: -len(self.shape)], groups, rows, -1)
-        return self.left_vectors.mT @ v @ self.right_vectors
+        v = parts[0].reshape(*parts[0].shape[:2], groups, rows, -1)
+        return between(left.mT @ v @ right, middle)
 
     def back(self, values: Tensor) -> list[Tensor]:
         found = self.left_vectors @ values @ self.right_vectors.mT
@@ -131,9 +136,9 @@ class Dense(Block):
     def spectrum(self) -> Tensor:
         return self.values
 
-    def rotated(self, parts: Sequence[Tensor]) -> Tensor:
-        lead = parts[0].shape[: parts[0].dim() - len(self.shapes[0])]
-        return torch.cat([part.reshape(*lead, -1) for part in parts], -1) @ self.vectors
+    def between(self, parts: Sequence[Tensor | Factored], middle: Tensor) -> Tensor:
+        whole = [part.dense() if isinstance(part, Factored) else part for part in parts]
+        return between(torch.cat([part.flatten(2) for part in whole], 2) @ self.vectors, middle)
 
     def back(self, values: Tensor) -> list[Tensor]:
         return self._parts(values @ self.vectors.mT)

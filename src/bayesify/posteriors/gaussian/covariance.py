@@ -12,6 +12,9 @@ class Covariance(nn.Module, ABC):
     Members, in this order: `deviations`, `variance`, `of_outputs`, `describe`.
     """
 
+    #: `of_outputs` takes J as `bayesify.passes.layerwise.Factored`, too
+    factored: bool = False
+
     @abstractmethod
     def deviations(self, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         """`n` draws of w − E w, by name: (n, *shape)."""

@@ -12,7 +12,8 @@ from torch import Generator, Tensor, nn
 
 from bayesify.laws.noise import random_signs
 from bayesify.likelihoods import Likelihood
-from bayesify.passes.jacobian import flat, row_products
+from bayesify.passes.jacobian import flat
+from bayesify.passes.layerwise import Factored, layer_products
 from bayesify.passes.linear_uses import LinearUses
 from bayesify.posteriors.base import TrainingData
 from bayesify.posteriors.gaussian.blocks import Block, Dense, Diagonal, Kronecker
@@ -187,13 +188,15 @@ def _add_products(
         return
     mine = {name: slots[name] for name in weights}
     fixed = {name: w.detach() for name, w in weights.items()}
-    for _, products in row_products(net, mine, fixed, call, pick, columns.movedim(0, 1)):
+    for _, products in layer_products(net, mine, fixed, call, pick, columns.movedim(0, 1)):
         if structure == "dense":
-            rows = torch.cat([products[name].flatten(2) for name in weights], 2).flatten(0, 1).double()
+            whole = [p.dense() if isinstance(p, Factored) else p for p in (products[name] for name in weights)]
+            rows = torch.cat([part.flatten(2) for part in whole], 2).flatten(0, 1)
             sums.add("dense", rows.mT @ rows)
             continue
         for name, value in products.items():
-            sums.add((name, "diag"), value.square().sum((0, 1)))
+            squares = value.squares() if isinstance(value, Factored) else value.square().sum((0, 1))
+            sums.add((name, "diag"), squares)
 
 
 def _blocks(

@@ -71,7 +71,8 @@ class Gaussian(Posterior):
                 lambda j: (found := next(iter(j.values()))).new_zeros(len(found), found.shape[1], found.shape[1]),
                 lambda n, generator: {name: w.expand(n, *w.shape) for name, w in nothing.items()},
             )
-        return LinearLaw(self.slots, self._now(), self.covariance.of_outputs, self.covariance.deviations)
+        found = self.covariance
+        return LinearLaw(self.slots, self._now(), found.of_outputs, found.deviations, found.factored)
 
     def caution(self, says: Says | None = None) -> str | Warning | None:
         if self.covariance is not None:

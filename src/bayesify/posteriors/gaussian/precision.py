@@ -1,6 +1,7 @@
 """Σ = (s H + δ)⁻¹: a curvature H by blocks, its scale s, and the precision δ of the prior of each block."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -19,6 +20,7 @@ class Precision(Covariance):
     scale:   s: 1 / std² of a normal likelihood, where that is found beside δ; else 1
     """
 
+    factored = True
     deltas: Tensor
     scale: Tensor
 
@@ -60,11 +62,11 @@ class Precision(Covariance):
             found.update(zip(names, block.back_squared(total.reciprocal()), strict=True))
         return found
 
-    def of_outputs(self, jacobian: Mapping[str, Tensor]) -> Tensor:
-        parts = []
-        for names, block, total in self._totals():
-            rows = block.rotated([jacobian[name].to(total.dtype) for name in names]).flatten(2)
-            parts.append(rows / total.flatten() @ rows.mT)
+    def of_outputs(self, jacobian: Mapping[str, Any]) -> Tensor:
+        parts = [
+            block.between([jacobian[name] for name in names], total.reciprocal())
+            for names, block, total in self._totals()
+        ]
         return torch.stack(parts).sum(0)
 
     def describe(self, name: str) -> str:
