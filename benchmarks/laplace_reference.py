@@ -148,7 +148,7 @@ def show_cost() -> None:
     import bayesify as bf
 
     torch.manual_seed(0)
-    x, y = torch.randn(2048, 1, 28, 28), torch.randint(0, 10, (2048,))
+    x, y = torch.randn(1024, 1, 28, 28), torch.randint(0, 10, (1024,))
     loader = DataLoader(TensorDataset(x, y), 128, shuffle=True)
     for name in ("lenet", "resnet20"):
         net = bf.nets.make(name, num_outputs=10, input_shape=(1, 28, 28))

@@ -8,14 +8,14 @@ from torch import nn
 from bayesify.checks import Range
 from bayesify.methods.base import Method
 from bayesify.names import check_choice
-from bayesify.posteriors.gaussian.curvature import MOST_DENSE
 from bayesify.posteriors.gaussian.laplace import MARGLIK, VALIDATION
 from bayesify.posteriors.gaussian.laplace import Laplace as Posterior
 from bayesify.weights import Selection, select, where
 from bayesify.weights.where import Where
 
 STRUCTURES = ("kron", "diag", "full", "last_layer")
-MOST_OF_ALL = 1_000_000  # weights of which a prediction takes the whole Jacobian, where nothing is said
+#: where nothing is said: weights of a dense matrix, whose eigenvalues take seconds, and of Kronecker factors of all
+MOST_OF_FULL, MOST_OF_ALL = 2_000, 100_000
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Laplace(Method):
     network first. Predictions are those of the network linearised at its weights, N(f(x), J Σ Jᵀ).
 
     structure:        of the curvature (generalised Gauss-Newton): "kron", Kronecker factors of every linear operation's
-                      weight; "diag"; "full", dense; "last_layer", dense, of the output layer. None: "kron" of all weights
-                      where these are at most a million, else the output layer, "last_layer" or, where a dense matrix
-                      would be too large, "kron"
+                      weight; "diag"; "full", dense; "last_layer", dense, of the output layer. None: "full" of at most
+                      2,000 weights, "kron" of at most 100,000, and else of the output layer, dense or with factors
     prior_precision:  1 / variance of the prior N(0, ·) of the weights: a number; "marglik", the one with the largest
-                      marginal likelihood, by the training data; or "validation", by the NLL on the val_loader of `bf.fit`
-    per_layer:        a prior precision for each layer by "marglik"
-    find_noise:       may "marglik" find the noise std of likelihood="normal"? None: where it stands at 1, its default,
-                      and training does not learn it
+                      marginal likelihood, by the training data; or "validation", by the NLL on the val_loader of `bf.fit`.
+                      None: "validation" of classes where there is a val_loader, else "marglik"
+    per_layer:        a prior precision for each layer, by "marglik"
+    find_noise:       is the noise std of likelihood="normal" found by the marginal likelihood, beside the prior precision?
+                      None: where it stands at 1, its default, and training does not learn it
     linearised:       False: predictions put draws of the weights into the network, as other methods do
     where:            None: all weights but those of norm layers; of "last_layer" the output layer
     """
@@ -48,7 +48,7 @@ class Laplace(Method):
     needs_training = False
 
     structure: str | None = None
-    prior_precision: Annotated[float, Range(above=0)] | str = MARGLIK
+    prior_precision: Annotated[float, Range(above=0)] | str | None = None
     per_layer: bool = False
     find_noise: bool | None = None
     linearised: bool = True
@@ -60,7 +60,7 @@ class Laplace(Method):
             check_choice(STRUCTURES, self.structure, "structure")
         if isinstance(self.prior_precision, str):
             check_choice((MARGLIK, VALIDATION), self.prior_precision, "prior_precision")
-        if self.per_layer and self.prior_precision != MARGLIK:
+        if self.per_layer and self.prior_precision not in (MARGLIK, None):
             raise ValueError(
                 f"per_layer=True is found by prior_precision='marglik', not {self.prior_precision!r}: leave it out"
             )
@@ -76,11 +76,12 @@ class Laplace(Method):
     def for_net(self, net: nn.Module, example: Any) -> "Laplace":
         structure, chosen = self.structure, self.where
         if structure is None:
-            structure = "kron"
-            if chosen is None and _numel(select(net, ~where.norm)) > MOST_OF_ALL:
+            total = _numel(select(net, ~where.norm if chosen is None else chosen, example))
+            structure = "full" if total <= MOST_OF_FULL and not self.per_layer else "kron"
+            if chosen is None and total > MOST_OF_ALL:
                 chosen = where.output
-                dense = _numel(select(net, chosen, example)) <= MOST_DENSE
-                structure = "last_layer" if dense else "kron"
+                small = _numel(select(net, chosen, example)) <= MOST_OF_FULL
+                structure = "last_layer" if small else "kron"
         if chosen is None:
             chosen = where.output if structure == "last_layer" else ~where.norm
         return self.decided(structure=structure, where=chosen)

@@ -1,7 +1,7 @@
 """Laplace's approximation: N(ŵ, (H + δ)⁻¹) around trained weights, H the curvature of the loss there."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from bayesify.weights import Selection
 from bayesify.weights.observing.watch import layer_of
 
 MARGLIK, VALIDATION = "marglik", "validation"
+HOW = {MARGLIK: "marginal likelihood", VALIDATION: "validation"}
 GRID = [10 ** (0.4 * i - 4) for i in range(21)]  # prior precisions that validation tries
 Grouped = dict[str, list[int]]  # the blocks of every group, by number
 
@@ -25,7 +26,7 @@ class Laplace(Gaussian):
     """q(w) = N(ŵ, (s H + δ)⁻¹). `conclude` finds H in one pass, then δ, and the noise std of a normal likelihood.
 
     structure:        "diag", "kron" or "dense"
-    prior_precision:  δ, or how it is found: "marglik" or "validation"
+    prior_precision:  δ, or how it is found: "marglik" or "validation"; None: the latter of classes, where it can be
     per_layer:        a δ for every layer
     find_noise:       may the noise be found? None: where it is not learned and stands at 1
     linear:           predictions are those of the linearised network
@@ -38,7 +39,7 @@ class Laplace(Gaussian):
         net: nn.Module,
         selection: Selection,
         structure: str,
-        prior_precision: float | str,
+        prior_precision: float | str | None = None,
         per_layer: bool = False,
         find_noise: bool | None = None,
         linear: bool = True,
@@ -67,7 +68,10 @@ class Laplace(Gaussian):
 
     @torch.no_grad()
     def conclude(self, net: nn.Module, data: TrainingData) -> list[str]:
-        began = time.perf_counter()
+        began, asked = time.perf_counter(), self.prior_precision
+        if asked is None:
+            can = data.score is not None and data.likelihood.task == "classification" and not self.per_layer
+            asked = VALIDATION if can else MARGLIK
         self.covariance = None
         found = curvature(net, self.slots, self.structure, data)
         weights = {name: slots[0].get().detach() for name, slots in self.slots.items()}
@@ -81,7 +85,7 @@ class Laplace(Gaussian):
             )
             for members in grouped.values()
         ]
-        given = None if isinstance(self.prior_precision, str) else [float(self.prior_precision)] * len(groups)
+        given = None if isinstance(asked, str) else [float(asked)] * len(groups)
         deltas, scale = maximised(groups, noise, given)
         each = {i: delta for members, delta in zip(grouped.values(), deltas, strict=True) for i in members}
         like = next(iter(weights.values()))
@@ -91,11 +95,12 @@ class Laplace(Gaussian):
         self.reasons = found.reasons
         if noise is not None:
             data.likelihood.log_std.fill_(-0.5 * torch.tensor(scale).log())
-        if self.prior_precision == VALIDATION:
+        if asked == VALIDATION:
             deltas = self._validated(data, len(groups))
         log_prob = found.log_prob if noise is None else noise.log_prob(scale)
         self.log_evidence = log_evidence(log_prob, groups, deltas, 1.0 if noise is None else scale)
-        return [self._said(deltas, noise, scale, time.perf_counter() - began)]
+        how = f" by {HOW[asked]}" if isinstance(asked, str) else ""
+        return [self._said(deltas, how, noise, scale, time.perf_counter() - began)]
 
     def _noise(self, found: Pass, data: TrainingData) -> Noise | None:
         """What the noise is found by, where it may be."""
@@ -128,9 +133,10 @@ class Laplace(Gaussian):
         deltas.fill_(best)
         return [best] * count
 
-    def _said(self, deltas: Iterable[float], noise: Noise | None, scale: float, seconds: float) -> str:
+    def _said(
+        self, deltas: Sequence[float], how: str, noise: Noise | None, scale: float, seconds: float
+    ) -> str:
         low, high = min(deltas), max(deltas)
-        how = {MARGLIK: " by marginal likelihood", VALIDATION: " by validation"}.get(str(self.prior_precision), "")
         precision = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g} (one for each layer)"
         std = "" if noise is None else f", noise std {scale**-0.5:.3g} by marginal likelihood"
         return f"Laplace: {self.structure} curvature in {seconds:.1f} s, prior precision {precision}{how}{std}"
