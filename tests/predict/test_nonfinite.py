@@ -30,6 +30,8 @@ def model_of(method: Any = "mc_vi", likelihood: Any = "categorical", out: int = 
     model = bf.bayesify(net, method, likelihood, num_data=10)
     if method == "atmc":
         model.collect()
+    if method == "laplace":
+        bf.fit(model, [(torch.randn(10, 3), torch.arange(10) % out)], progress=False)
     return model
 
 

@@ -219,7 +219,10 @@ class Loop:
 
     def _conclude(self) -> None:
         """What a posterior finds in the trained network, by one more pass over the data."""
-        model, end = self.model, None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
+        model, end = (
+            self.model,
+            None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate,
+        )
 
         def seen() -> Iterator[Any]:
             with own_randomness(self.train, self.state.epoch, 0):
@@ -233,8 +236,6 @@ class Loop:
             with model.uncautioned():
                 return evaluate(model, self.val, self.o.val_draws, generator=generator, augment=None)["nll"]
 
-        if model.num_data is None:
-            raise ValueError("num_data=None: give bayesify(..., num_data=) the number of training examples")
         data = TrainingData(
             seen, model.num_data, model.likelihood, model.pick, None if self.val is None else score
         )

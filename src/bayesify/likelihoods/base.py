@@ -142,8 +142,8 @@ class Likelihood(nn.Module, ABC):
         return normal_log_prob(value.mean(0), value.var(0) + var_floor, y)
 
     def curvature_root(self, output: Any, target: Tensor, columns: Tensor) -> Tensor:
-        """L ξ for columns ξ (columns, batch, numbers of the output), where L Lᵀ is the Hessian of −log p(y | output) by
-        the output, without its negative part. `target` is what `matched` gave."""
+        """L ξ for columns ξ (columns, batch, numbers of the output), where L Lᵀ is the Hessian of −log p(y | output)
+        by the output, without its negative part. `target` is what `matched` gave."""
         return root_by_autograd(self.log_prob, output, target, columns)
 
     def average_log_prob(

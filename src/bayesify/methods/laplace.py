@@ -20,21 +20,21 @@ MOST_OF_FULL, MOST_OF_ALL = 2_000, 100_000
 
 @dataclass(frozen=True)
 class Laplace(Method):
-    """A normal law around the weights of a trained network, whose precision is the curvature of the loss there plus that
-    of the prior.
+    """A normal law around the weights of a trained network, whose precision is the curvature of the loss there plus
+    that of the prior.
 
-    `bf.fit(model, loader)` is one pass over the data and no training; `bf.fit(model, loader, epochs=20)` trains the plain
-    network first. Predictions are those of the network linearised at its weights, N(f(x), J Σ Jᵀ).
+    `bf.fit(model, loader)` is one pass over the data and no training; `bf.fit(model, loader, epochs=20)` trains the
+    plain network first. Predictions are those of the network linearised at its weights, N(f(x), J Σ Jᵀ).
 
-    structure:        of the curvature (generalised Gauss-Newton): "kron", Kronecker factors of every linear operation's
-                      weight; "diag"; "full", dense; "last_layer", dense, of the output layer. None: "full" of at most
-                      2,000 weights, "kron" of at most 100,000, and else of the output layer, dense or with factors
+    structure:        of the curvature (generalised Gauss-Newton): "kron", Kronecker factors of every linear
+                      operation's weight; "diag"; "full", dense; "last_layer", dense, of the output layer. None: "full"
+                      of at most 2,000 weights, "kron" of at most 100,000, else of the output layer, dense or factors
     prior_precision:  1 / variance of the prior N(0, ·) of the weights: a number; "marglik", the one with the largest
-                      marginal likelihood, by the training data; or "validation", by the NLL on the val_loader of `bf.fit`.
-                      None: "validation" of classes where there is a val_loader, else "marglik"
+                      marginal likelihood, by the training data; or "validation", by the NLL on the val_loader of
+                      `bf.fit`. None: "validation" of classes where there is a val_loader, else "marglik"
     per_layer:        a prior precision for each layer, by "marglik"
-    find_noise:       is the noise std of likelihood="normal" found by the marginal likelihood, beside the prior precision?
-                      None: where it stands at 1, its default, and training does not learn it
+    find_noise:       is the noise std of likelihood="normal" found by the marginal likelihood, beside the prior
+                      precision? None: where it stands at 1, its default, and training does not learn it
     linearised:       False: predictions put draws of the weights into the network, as other methods do
     where:            None: all weights but those of norm layers; of "last_layer" the output layer
     """
@@ -42,8 +42,8 @@ class Laplace(Method):
     name = "laplace"
     about = "Laplace's approximation: one pass over the data gives a trained network a normal posterior"
     paper = (
-        "E. Daxberger, A. Kristiadi, A. Immer, R. Eschenhagen, M. Bauer, P. Hennig: Laplace Redux - Effortless Bayesian "
-        "Deep Learning. NeurIPS 2021."
+        "E. Daxberger, A. Kristiadi, A. Immer, R. Eschenhagen, M. Bauer, P. Hennig: Laplace Redux - Effortless "
+        "Bayesian Deep Learning. NeurIPS 2021."
     )
     needs_training = False
 
@@ -66,7 +66,7 @@ class Laplace(Method):
             )
         if self.per_layer and self.structure == "full":
             raise ValueError(
-                "per_layer=True needs a curvature by layer, and structure='full' is one dense matrix of all: use 'kron'"
+                "per_layer=True needs a curvature by layer, and structure='full' is one dense matrix: use 'kron'"
             )
 
     @property

@@ -64,7 +64,12 @@ def outputs(net: nn.Module, slots: Slots, weights: Weights, call: Call, pick: Ca
 
 
 def linear_draw(
-    net: nn.Module, slots: Slots, weights: Weights, deviations: Weights, call: Call, pick: Callable[[Any], Any]
+    net: nn.Module,
+    slots: Slots,
+    weights: Weights,
+    deviations: Weights,
+    call: Call,
+    pick: Callable[[Any], Any],
 ) -> Any:
     """f(w) + J (w' − w), the output of the network linearised at `weights`, for w' − w = `deviations`: one pass of
     forward-mode differentiation for all examples."""
@@ -73,8 +78,8 @@ def linear_draw(
         return outputs(net, slots, w, call, pick)
 
     with sdpa_kernel(SDPBackend.MATH):  # the fused ones know no forward mode
-        output, change = torch.func.jvp(run, (dict(weights),), (dict(deviations),))
-    return pytree.tree_map(torch.add, output, change)
+        found: Any = torch.func.jvp(run, (dict(weights),), (dict(deviations),))
+    return pytree.tree_map(torch.add, *found)
 
 
 def _vmapped(
@@ -89,8 +94,8 @@ def _vmapped(
         filled = [next(given)[None] if is_ else leaf for leaf, is_ in zip(leaves, each, strict=True)]
         args, kwargs = pytree.tree_unflatten(filled, structure)
         seen = Call(args, kwargs)
-        _, pull = torch.func.vjp(lambda w: flat(outputs(net, slots, w, seen, pick))[0], dict(weights))
-        return torch.func.vmap(lambda row: pull(row)[0])(own)
+        found: Any = torch.func.vjp(lambda w: flat(outputs(net, slots, w, seen, pick))[0], dict(weights))
+        return torch.func.vmap(lambda row: found[1](row)[0])(own)
 
     batched = [leaf[part] for leaf, is_ in zip(leaves, each, strict=True) if is_]
     try:

@@ -134,7 +134,9 @@ def _factored(
     each = [torch.autograd.grad(numbers, places, rows[:, r], **options) for r in range(rows.shape[1])]
     batch = len(numbers)
     for i, use in enumerate(mine):
-        g = torch.stack([use.rows(gradients[i]) for gradients in each])  # (rows, groups, all positions, outputs)
+        g = torch.stack(
+            [use.rows(gradients[i]) for gradients in each]
+        )  # (rows, groups, all positions, outputs)
         g = g.unflatten(2, (batch, -1)).transpose(1, 2)  # (rows, batch, groups, positions, outputs)
         x = use.inputs.unflatten(1, (batch, -1)).transpose(0, 1)  # (batch, groups, positions, inputs)
         if use.weight is not None and use.weight not in uses.other and names.count(use.weight) == 1:
@@ -152,9 +154,16 @@ def _by_example(uses: list[Use], numbers: Tensor) -> list[Use]:
         return uses
     for place in (0, batch - 1):
         cotangent = torch.zeros_like(numbers)
-        cotangent[place] = torch.linspace(1.0, 2.0, numbers.shape[1], dtype=numbers.dtype, device=numbers.device)
+        cotangent[place] = torch.linspace(
+            1.0, 2.0, numbers.shape[1], dtype=numbers.dtype, device=numbers.device
+        )
         gradients = torch.autograd.grad(
-            numbers, [u.output for u in uses], cotangent, retain_graph=True, allow_unused=True, materialize_grads=True
+            numbers,
+            [u.output for u in uses],
+            cotangent,
+            retain_graph=True,
+            allow_unused=True,
+            materialize_grads=True,
         )
         kept = []
         for use, gradient in zip(uses, gradients, strict=True):

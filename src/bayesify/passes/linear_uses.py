@@ -71,11 +71,11 @@ class LinearUses(TorchFunctionMode):
                 self.other.update(dict.fromkeys(tracked))
             return output
         inputs, weight, bias, channels, transposed = found
-        names = [None if value is None else self.names.get(id(value)) for value in (weight, bias)]
-        before = next((use for use in self.uses if use.weight and use.weight == names[0]), None)
+        name, own = (None if value is None else self.names.get(id(value)) for value in (weight, bias))
+        before = next((use for use in self.uses if use.weight and use.weight == name), None)
         if before and (before.transposed, len(before.inputs)) != (transposed, len(inputs)):
             self.other[before.weight] = None  # type: ignore[index]
-        self.uses.append(Use(*names, inputs.detach(), output, channels, transposed))
+        self.uses.append(Use(name, own, inputs.detach(), output, channels, transposed))
         return output.clone()  # the network may write into its own copy
 
     def _fits(self, found: Any, tracked: list[str]) -> bool:

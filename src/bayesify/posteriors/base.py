@@ -45,14 +45,14 @@ class TrainingData(NamedTuple):
     """What a posterior may ask for once training is over.
 
     batches:     each call goes through the training data once, as (input, target) on the device
-    num_data:    training examples
+    num_data:    training examples; None: as many as a pass gives
     likelihood:  of the targets
     pick:        the prediction in what the network returns
     score:       the mean NLL of the model on the validation data; None without any
     """
 
     batches: Callable[[], Iterable[tuple[Any, Tensor]]]
-    num_data: int
+    num_data: int | None
     likelihood: Any
     pick: Callable[[Any], Any]
     score: Callable[[], float] | None = None
@@ -63,8 +63,8 @@ class Posterior(nn.Module, ABC):
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `undecayed`,
     `seldom`, `member`, `fold`, `linear_law`, `install`, `begin`, `collect`, `conclude`, `shift`, `check_finite`,
-    `diverged`, `caution`, `extra_tensors`, `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`,
-    `describe`, `notes`.
+    `diverged`, `caution`, `extra_tensors`, `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`,
+    `take_plain_data`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -142,8 +142,8 @@ class Posterior(nn.Module, ABC):
     def linear_law(self, net: nn.Module, member: int = 0) -> LinearLaw:
         """The normal law of the weights of one member."""
         raise TypeError(
-            f"mode='linearised' needs a normal law of the weights, and this posterior ({type(self).__name__}) is none: "
-            f"use mode='ensemble'"
+            f"mode='linearised' needs a normal law of the weights, and this posterior ({type(self).__name__}) "
+            f"is none: use mode='ensemble'"
         )
 
     def install(self, net: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
@@ -167,7 +167,7 @@ class Posterior(nn.Module, ABC):
         raise TypeError("collect() keeps a draw of a chain; this model has none: use bf.ThermostatMCMC()")
 
     def conclude(self, net: nn.Module, data: TrainingData) -> list[str]:
-        """Training is over: find what is found in the trained network and the data, in eval mode; what to say of it."""
+        """Training is over: find what is found in the trained network, in eval mode, and the data; what to say."""
         return []
 
     def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:

@@ -1,4 +1,4 @@
-"""Predictions of the network linearised at the mean of its weights: outputs are N(f(x), J Σ Jᵀ), without draws of weights."""
+"""Predictions of the network linearised at the mean of its weights: outputs are N(f(x), J Σ Jᵀ)."""
 
 from dataclasses import replace
 from typing import Any
@@ -68,7 +68,9 @@ def _predict(
         if not _fits(numbers, law):
             accumulator.matched = False
             for deviations in _one_by_one(law, each, generator):
-                accumulator.add(one_more(linear_draw(net, law.slots, law.weights, deviations, call, model.pick)))
+                accumulator.add(
+                    one_more(linear_draw(net, law.slots, law.weights, deviations, call, model.pick))
+                )
             continue
         exact = output_law(net, law, call, model.pick, numbers)
         for drawn in draws_of(exact, each, generator, JOINED_NUMBERS):

@@ -46,7 +46,9 @@ class Predictive:
     # of a noisy input in `spread`, and in what the draws disagree
     input_shares: tuple[Tensor, Tensor] | None = None
     law: OutputMixture | None = None  # of a regression that is not normal: the outputs of all draws
-    is_normal: bool = False  # the law of a regression is the normal of this mean and variance, whatever draws are kept
+    is_normal: bool = (
+        False  # the law of a regression is the normal of this mean and variance, whatever draws are kept
+    )
 
     # -- classification -------------------------------------------------------------------------------
     @property

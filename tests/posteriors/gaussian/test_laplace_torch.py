@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ TIGHT = 1e-3
 def network(task: str) -> nn.Module:
     sizes = {"regression": [1, 50, 1], "classification": [2, 16, 8, 3]}[task]
     layers: list[nn.Module] = []
-    for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (a, b) in enumerate(pairwise(sizes)):
         layers += [nn.Linear(a, b), nn.Tanh() if i == 0 else nn.ReLU()]
     net = nn.Sequential(*layers[:-1]).double()
-    net.load_state_dict({name: torch.tensor(value).double() for name, value in STORED[task]["weights"].items()})
+    net.load_state_dict(
+        {name: torch.tensor(value).double() for name, value in STORED[task]["weights"].items()}
+    )
     return net
 
 
@@ -52,7 +55,9 @@ def test_output_covariances_and_evidence_at_given_precision_and_noise(task: str,
 def test_the_optimum_of_the_marginal_likelihood(task: str, structure: str) -> None:
     stored = STORED[task]["structures"][structure]
     model = fitted(task, structure, std=None)
-    assert float(model.posterior.covariance.deltas[0]) == pytest.approx(stored["best_prior_precision"], rel=TIGHT)
+    assert float(model.posterior.covariance.deltas[0]) == pytest.approx(
+        stored["best_prior_precision"], rel=TIGHT
+    )
     assert model.posterior.log_evidence == pytest.approx(stored["best_log_marginal_likelihood"], rel=TIGHT)
     if task == "regression":
         assert float(model.likelihood.std) == pytest.approx(stored["best_noise"], rel=TIGHT)

@@ -157,6 +157,6 @@ class Dense(Block):
 
 
 def eigen(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, which are not negative, and eigenvectors of symmetric matrices."""
+    """Eigenvalues, which are not negative, and eigenvectors of symmetric matrices, laid out as files lay them out."""
     values, vectors = torch.linalg.eigh((matrix + matrix.mT) / 2)
-    return values.clamp_min(0), vectors
+    return values.clamp_min(0), vectors.contiguous()

@@ -1,7 +1,8 @@
 """The generalised Gauss-Newton matrix of a trained network over its training data, H = Σ_n J_nᵀ (∇² −log p) J_n.
 
-With ∇² −log p = L Lᵀ it is Σ_n Σ_c (l_cᵀ J_n)ᵀ (l_cᵀ J_n) over the columns l_c of L. Of outputs with more than MOST_COLUMNS
-numbers (of Kronecker factors MOST_OF_FACTORS) l_c = L ξ_c/√S with S random signs ξ_c, which has H as its mean.
+With ∇² −log p = L Lᵀ it is Σ_n Σ_c (l_cᵀ J_n)ᵀ (l_cᵀ J_n) over the columns l_c of L. Of outputs with more than
+MOST_COLUMNS numbers (of Kronecker factors MOST_OF_FACTORS) l_c = L ξ_c/√S with S random signs ξ_c, which has H as its
+mean.
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ class Pass(NamedTuple):
 
     names, blocks:  the curvature, by block
     log_prob:       log p(D | ŵ)
-    square, count:  Σ (y − f)² of a normal likelihood, and the number of targets; else 0
+    square, number: Σ (y − f)² of a normal likelihood, and the number of targets; else 0
     reasons:        weight -> why it has no Kronecker factors
     """
 
@@ -39,7 +40,7 @@ class Pass(NamedTuple):
     blocks: list[Block]
     log_prob: float
     square: float
-    count: int
+    number: int
     reasons: dict[str, str]
 
 
@@ -65,7 +66,8 @@ def curvature(net: nn.Module, slots: Slots, structure: str, data: TrainingData) 
     weights = {name: places[0].get() for name, places in slots.items()}
     if structure == "dense":
         check_dense(weights)
-    sums, reasons = Sums(), {}
+    sums = Sums()
+    reasons: dict[str, str] = {}
     log_prob = square = 0.0
     seen = count = 0
     generator = Generator().manual_seed(0)
@@ -90,7 +92,7 @@ def curvature(net: nn.Module, slots: Slots, structure: str, data: TrainingData) 
         seen += len(numbers)
     if not seen:
         raise ValueError("train_loader is empty: Laplace needs a pass over the training data")
-    share = data.num_data / seen
+    share = 1.0 if data.num_data is None else data.num_data / seen
     names, blocks = _blocks(sums, weights, structure, share)
     return Pass(names, blocks, share * log_prob, share * square, round(share * count), reasons)
 
@@ -127,7 +129,9 @@ def _obstacle(uses: LinearUses, name: str) -> str:
     if not mine:
         return "the network does not use it"
     sizes = [n for use in mine if use.weight == name for n in (use.inputs.shape[-1], use.outputs)]
-    return f"it has more than {MOST_OF_BLOCK} rows or columns" if max(sizes, default=0) > MOST_OF_BLOCK else ""
+    return (
+        f"it has more than {MOST_OF_BLOCK} rows or columns" if max(sizes, default=0) > MOST_OF_BLOCK else ""
+    )
 
 
 def _detached(output: Any) -> Any:
@@ -190,7 +194,9 @@ def _add_products(
     fixed = {name: w.detach() for name, w in weights.items()}
     for _, products in layer_products(net, mine, fixed, call, pick, columns.movedim(0, 1)):
         if structure == "dense":
-            whole = [p.dense() if isinstance(p, Factored) else p for p in (products[name] for name in weights)]
+            whole = [
+                p.dense() if isinstance(p, Factored) else p for p in (products[name] for name in weights)
+            ]
             rows = torch.cat([part.flatten(2) for part in whole], 2).flatten(0, 1)
             sums.add("dense", rows.mT @ rows)
             continue

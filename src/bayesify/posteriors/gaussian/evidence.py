@@ -2,8 +2,8 @@
 
 log p(D) ≈ log p(D | ŵ) + ½ Σ_j [d_j log δ_j − δ_j ‖ŵ_j‖² − Σ_i log(s λ_ji + δ_j)]
 
-of groups j of d_j weights with one prior precision δ_j each and eigenvalues λ_ji of the curvature. In every log δ_j, and
-in log s = −2 log std of a normal likelihood, it is concave: the root of its derivative is found by bisection.
+of groups j of d_j weights with one prior precision δ_j each and eigenvalues λ_ji of the curvature. Its derivative by
+every log δ_j, and by log s = −2 log std of a normal likelihood, falls: the root is found by bisection.
 """
 
 import math
@@ -35,16 +35,16 @@ class Group(NamedTuple):
 class Noise(NamedTuple):
     """Of a normal likelihood.
 
-    count:   of targets
+    number:  of targets
     square:  Σ (y − f)²
     """
 
-    count: int
+    number: int
     square: float
 
     def log_prob(self, scale: float) -> float:
         """log p(D | ŵ) at 1 / std² = scale."""
-        return 0.5 * (self.count * math.log(scale / (2 * math.pi)) - scale * self.square)
+        return 0.5 * (self.number * math.log(scale / (2 * math.pi)) - scale * self.square)
 
 
 def log_evidence(log_prob: float, groups: Sequence[Group], deltas: Sequence[float], scale: float) -> float:
@@ -87,7 +87,7 @@ def _best_scale(groups: Sequence[Group], deltas: Sequence[float], noise: Noise) 
 
     def slope(scale: float) -> float:
         known = sum(group.effective(delta, scale) for group, delta in zip(groups, deltas, strict=True))
-        return noise.count - known - scale * noise.square
+        return noise.number - known - scale * noise.square
 
     return _root(slope)
 

@@ -68,7 +68,9 @@ class Gaussian(Posterior):
             return LinearLaw(
                 self.slots,
                 now,
-                lambda j: (found := next(iter(j.values()))).new_zeros(len(found), found.shape[1], found.shape[1]),
+                lambda j: (found := next(iter(j.values()))).new_zeros(
+                    len(found), found.shape[1], found.shape[1]
+                ),
                 lambda n, generator: {name: w.expand(n, *w.shape) for name, w in nothing.items()},
             )
         found = self.covariance

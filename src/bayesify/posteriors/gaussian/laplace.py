@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bayesify.posteriors.base import TrainingData
 from bayesify.posteriors.gaussian.curvature import Pass, curvature
@@ -90,7 +90,10 @@ class Laplace(Gaussian):
         each = {i: delta for members, delta in zip(grouped.values(), deltas, strict=True) for i in members}
         like = next(iter(weights.values()))
         self.covariance = Precision(
-            found.names, found.blocks, like.new_tensor([each[i] for i in range(len(each))]), like.new_tensor(scale * unit)
+            found.names,
+            found.blocks,
+            like.new_tensor([each[i] for i in range(len(each))]),
+            like.new_tensor(scale * unit),
         )
         self.reasons = found.reasons
         if noise is not None:
@@ -112,7 +115,7 @@ class Laplace(Gaussian):
                 )
             return None
         at_default = not law.learn_std and float(law.std) == 1.0
-        return Noise(found.count, found.square) if asked or at_default else None
+        return Noise(found.number, found.square) if asked or at_default else None
 
     def _grouped(self, found: Pass) -> Grouped:
         """Blocks with one prior precision: all, or those of every layer."""
@@ -139,7 +142,9 @@ class Laplace(Gaussian):
         low, high = min(deltas), max(deltas)
         precision = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g} (one for each layer)"
         std = "" if noise is None else f", noise std {scale**-0.5:.3g} by marginal likelihood"
-        return f"Laplace: {self.structure} curvature in {seconds:.1f} s, prior precision {precision}{how}{std}"
+        return (
+            f"Laplace: {self.structure} curvature in {seconds:.1f} s, prior precision {precision}{how}{std}"
+        )
 
     def make_room(self, tensors: Mapping[str, Any]) -> None:
         prefix = "covariance."
@@ -150,7 +155,9 @@ class Laplace(Gaussian):
             self.covariance = made.to(next(iter(self.slots.values()))[0].get().device)
 
     def plain_data(self) -> Any:
-        return None if self.covariance is None else {"reasons": self.reasons, "log_evidence": self.log_evidence}
+        return (
+            None if self.covariance is None else {"reasons": self.reasons, "log_evidence": self.log_evidence}
+        )
 
     def take_plain_data(self, data: Any) -> None:
         if data is not None:

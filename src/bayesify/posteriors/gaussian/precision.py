@@ -46,7 +46,9 @@ class Precision(Covariance):
         blocks = [
             _block([shapes[name] for name in group], parts[i]) for i, group in enumerate(names)
         ]  # fmt: skip
-        deltas, scale = (torch.empty(stored[name].shape, dtype=stored[name].dtype) for name in ("deltas", "scale"))
+        deltas, scale = (
+            torch.empty(stored[name].shape, dtype=stored[name].dtype) for name in ("deltas", "scale")
+        )
         return cls(names, blocks, deltas, scale)
 
     def deviations(self, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
