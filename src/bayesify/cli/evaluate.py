@@ -42,6 +42,13 @@ def evaluate(
     ] = None,
     split: Annotated[str, typer.Option(help="Part of the data: test, val or train.")] = "test",
     num_draws: NumDraws = 20,
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="How the model predicts: ensemble, stochastic (one draw), deterministic (weights at their means) or "
+            "linearised (around the mean of normal weights, without draws of them)."
+        ),
+    ] = "ensemble",
     augment: Annotated[
         bool | None,
         typer.Option(
@@ -91,6 +98,8 @@ def evaluate(
             raise ValueError(
                 "--augment is for the metrics: suites predict as the model does by itself; leave out --suite"
             )
+        if mode != "ensemble":
+            raise ValueError(f"--mode {mode} is for the metrics: suites predict as the model does by itself")
         if data is not None or split != "test" or predictions is not None:
             raise ValueError(
                 "--suite takes the run's own test part: leave out --data, --split and --predictions"
@@ -105,8 +114,9 @@ def evaluate(
     model = trained.model(weights, torch_device)
     ds = trained.data(data, root, **options.get("data", {}))
     loader = trained.loader(split_of(ds, split), batch_size, torch_device)
-    views = _views(model, ds, trained.normalisation, augment)
-    metrics = measure(model, loader, trained.normalisation, num_draws, num_bins, augment=views)
+    views = _views(model, ds, trained.normalisation, augment if mode == "ensemble" else bool(augment))
+    how: dict[str, Any] = {"augment": views, "mode": mode}
+    metrics = measure(model, loader, trained.normalisation, num_draws, num_bins, **how)
     facts: dict[str, Any] = {
         "run": str(run),
         "weights": weights,
@@ -114,14 +124,14 @@ def evaluate(
         "split": split,
         "num_draws": num_draws,
     }
-    facts |= {"augment": views is not None}
+    facts |= {"augment": views is not None, "mode": mode}
     members, each = shares(model, num_draws, views)
     caption = f"{run}, {weights} model, {counted(members * each, 'draw')}"
     output().print(metrics_table(f"{ds.name}, {split} part", metrics, caption))
     if predictions is not None:
         from torch import Generator
 
-        seen: Any = OriginalUnits(model, trained.normalisation, augment=views)
+        seen: Any = OriginalUnits(model, trained.normalisation, **how)
         batches = OriginalTargets(loader, trained.normalisation)
         generator = Generator(torch_device).manual_seed(0)
         count = write_predictions(seen, batches, predictions, num_draws, generator)

@@ -267,7 +267,8 @@ def test_a_fit_without_epochs_trains_nothing_and_one_with_epochs_trains_the_plai
     with pytest.warns(UserWarning, match="no covariance yet.*call bf.fit"):
         model.predict(x)
     history = bf.fit(model, loader(x, y), progress=False)
-    assert not history and "Laplace: dense curvature" in history.notes[-1]
+    assert not history and "Laplace: dense curvature" in history.notes[-2]
+    assert "with a val_loader the prior precision goes by its NLL" in history.notes[-1]
     assert all(torch.equal(p, before[name]) for name, p in net.named_parameters())
     assert len(bf.fit(model, loader(x, y), epochs=2, progress=False)) == 2
     assert not torch.equal(net[0].weight, before["0.weight"])

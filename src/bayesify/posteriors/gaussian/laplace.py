@@ -18,6 +18,10 @@ from bayesify.weights.observing.watch import layer_of
 
 MARGLIK, VALIDATION = "marglik", "validation"
 HOW = {MARGLIK: "marginal likelihood", VALIDATION: "validation"}
+UNSURE = (
+    "the marginal likelihood makes a network that fits its training data too well come out too unsure: with a "
+    "val_loader the prior precision goes by its NLL"
+)
 GRID = [10 ** (0.4 * i - 4) for i in range(21)]  # prior precisions that validation tries
 Grouped = dict[str, list[int]]  # the blocks of every group, by number
 
@@ -103,7 +107,10 @@ class Laplace(Gaussian):
         log_prob = found.log_prob if noise is None else noise.log_prob(scale)
         self.log_evidence = log_evidence(log_prob, groups, deltas, 1.0 if noise is None else scale)
         how = f" by {HOW[asked]}" if isinstance(asked, str) else ""
-        return [self._said(deltas, how, noise, scale, time.perf_counter() - began)]
+        said = [self._said(deltas, how, noise, scale, time.perf_counter() - began)]
+        if self.prior_precision is None and asked == MARGLIK and data.likelihood.task == "classification":
+            said.append(UNSURE)
+        return said
 
     def _noise(self, found: Pass, data: TrainingData) -> Noise | None:
         """What the noise is found by, where it may be."""
