@@ -55,3 +55,21 @@ def test_a_network_of_ours_has_no_weights_to_begin_from() -> None:
     message = fail("train", "--method", "mc_vi", "--data", "digits", "--net", "mlp", "--start", "pretrained")
     assert "--net mlp begins with random weights" in message and "--net package.module:factory" in message
     assert "scratch" in fail("train", *RUN[:-1], "fresh")
+
+
+def test_laplace_makes_its_pass_alone_around_given_weights_and_trains_fresh_ones(here: Path) -> None:
+    run = ("--method", "laplace", *RUN[2:], "--set", "method.prior_precision=1.0", "--folder", "run")
+    succeed("train", *run)
+    assert read(here / "run")["train"]["epochs"] is None
+    summary = read(here / "run", "summary.json")
+    assert summary["epochs"] == 0 and any("Laplace: dense" in text for text in summary["notes"])
+    fresh = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(64, 8), torch.nn.ReLU(), torch.nn.Linear(8, 10)
+    )
+    model = bf.load(here / "run" / "model.safetensors", fresh)
+    assert all(torch.equal(p, torch.full_like(p, 0.25)) for p in model.net.parameters())
+    own = ("evaluate", "run", "--net", "trained_net:trained", "--num-draws", 2)
+    assert "nll" in succeed(*own, "--mode", "linearised").output
+    assert "--mode linearised is for the metrics" in fail(*own, "--suite", "ood", "--mode", "linearised")
+    told = succeed("train", "--method", "laplace", "--net", "mlp", "--data", "digits", "--dry-run").output
+    assert "adam" in told and "0 in 0 epochs" not in " ".join(told.split())

@@ -32,14 +32,20 @@ def test_classes_of_several_positions_with_weights_ignored_and_soft_targets() ->
     eye = torch.eye(6).double()[:, None].expand(6, 4, 6)
     hard = torch.tensor([[0, 1], [2, -100], [1, 1], [0, 2]])
     soft = torch.randn(4, 3, 2, generator=generator).double().softmax(1)
-    for target, options in ((hard, {"class_weight": [1.0, 2.0, 0.5]}), (hard, {"label_smoothing": 0.2}), (soft, {})):
+    for target, options in (
+        (hard, {"class_weight": [1.0, 2.0, 0.5]}),
+        (hard, {"label_smoothing": 0.2}),
+        (soft, {}),
+    ):
         law = bf.likelihood("categorical", **options)
         matched = law.matched(output, target, True)
         mine = law.curvature_root(output, matched, eye)
         exact = root_by_autograd(law.log_prob, output, matched, eye)
         for root in (mine, exact):
             assert torch.allclose(
-                torch.einsum("sbi,sbj->bij", root, root), torch.einsum("sbi,sbj->bij", exact, exact), atol=1e-7
+                torch.einsum("sbi,sbj->bij", root, root),
+                torch.einsum("sbi,sbj->bij", exact, exact),
+                atol=1e-7,
             )
 
 

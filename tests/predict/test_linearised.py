@@ -95,7 +95,7 @@ def test_refused_options() -> None:
 
 
 class Odd(nn.Module):
-    """With an operation that vmap cannot batch, a weight used twice, tokens first, and one beside linear operations."""
+    """With what vmap cannot batch, a weight used twice, one beside linear operations, and tokens first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,8 +110,11 @@ class Odd(nn.Module):
         return self.tokens(h.transpose(0, 1)).mean(0)[:, :2]
 
 
-@pytest.mark.parametrize("make", [net, Odd, lambda: nn.Sequential(nn.Unflatten(1, (3, 1)), nn.Conv1d(3, 4, 1, groups=1),
-                                                                 nn.Flatten(), nn.Linear(4, 2))])  # fmt: skip
+def convolution() -> nn.Module:
+    return nn.Sequential(nn.Unflatten(1, (1, 3)), nn.Conv1d(1, 4, 2), nn.Flatten(), nn.Linear(8, 2))
+
+
+@pytest.mark.parametrize("make", [net, Odd, convolution])
 def test_products_layer_by_layer_are_those_of_autograd(make: Any) -> None:
     torch.manual_seed(0)
     model = bf.bayesify(make(), bf.MonteCarloVI(where=bf.where.all), "normal", num_data=10)
@@ -134,7 +137,11 @@ def test_products_layer_by_layer_are_those_of_autograd(make: Any) -> None:
                     assert torch.allclose(value.squares(), dense.square().sum((0, 1)), atol=1e-4)
     _, found = next(iter(layer_products(*arguments)))
     kinds = {name: isinstance(value, Factored) for name, value in found.items() if "weight" in name}
-    assert all(kinds.values()) if make is not Odd else kinds == dict.fromkeys(kinds, False) | {"lift.weight": True}
+    assert (
+        all(kinds.values())
+        if make is not Odd
+        else kinds == dict.fromkeys(kinds, False) | {"lift.weight": True}
+    )
 
 
 def by_loop(model: bf.BayesianModule, rows: Tensor) -> dict[str, Tensor]:

@@ -115,8 +115,8 @@ def evaluate(
     ds = trained.data(data, root, **options.get("data", {}))
     loader = trained.loader(split_of(ds, split), batch_size, torch_device)
     views = _views(model, ds, trained.normalisation, augment if mode == "ensemble" else bool(augment))
-    how: dict[str, Any] = {"augment": views, "mode": mode}
-    metrics = measure(model, loader, trained.normalisation, num_draws, num_bins, **how)
+    seen_as: dict[str, Any] = {"augment": views, "mode": mode}
+    metrics = measure(model, loader, trained.normalisation, num_draws, num_bins, **seen_as)
     facts: dict[str, Any] = {
         "run": str(run),
         "weights": weights,
@@ -131,7 +131,7 @@ def evaluate(
     if predictions is not None:
         from torch import Generator
 
-        seen: Any = OriginalUnits(model, trained.normalisation, **how)
+        seen: Any = OriginalUnits(model, trained.normalisation, **seen_as)
         batches = OriginalTargets(loader, trained.normalisation)
         generator = Generator(torch_device).manual_seed(0)
         count = write_predictions(seen, batches, predictions, num_draws, generator)

@@ -185,7 +185,9 @@ def test_kronecker_factors_by_their_definition(name: str) -> None:
         groups = zip(inputs, gradients, strict=True)
         naive = torch.block_diag(*(torch.kron(g.mT @ g / len(a), a.mT @ a) for a, g in groups))
         block = blocks[f"{weight}.weight"]
-        pairs = zip(block.left_vectors, block.left_values, block.right_vectors, block.right_values, strict=True)
+        pairs = zip(
+            block.left_vectors, block.left_values, block.right_vectors, block.right_values, strict=True
+        )
         mine = torch.block_diag(*(torch.kron(q * v @ q.mT, r * u @ r.mT) for q, v, r, u in pairs))
         assert torch.allclose(mine, naive, atol=1e-10), weight
         if f"{weight}.bias" in blocks:
@@ -223,7 +225,9 @@ def naive_rows(net: nn.Module, x: Tensor) -> dict[str, tuple[list[Tensor], list[
         if isinstance(layer, nn.Conv2d):
             rows = [F.unfold(part, layer.kernel_size, 1, layer.padding, layer.stride).mT.flatten(0, 1)
                     for part in into.chunk(groups, 1)]  # fmt: skip
-            gs = [[g.chunk(groups, 1)[i].movedim(1, -1).flatten(0, -2) for g in columns] for i in range(groups)]
+            gs = [
+                [g.chunk(groups, 1)[i].movedim(1, -1).flatten(0, -2) for g in columns] for i in range(groups)
+            ]
         else:
             rows, gs = [into], [columns]
         found[name] = (rows, [torch.cat(g) for g in gs])
@@ -357,7 +361,9 @@ def test_refusals() -> None:
     model = bf.bayesify(net, bf.Laplace(prior_precision="validation"))
     with pytest.raises(ValueError, match="prior_precision='validation' needs a val_loader"):
         bf.fit(model, loader(x, y), progress=False)
-    with pytest.raises(ValueError, match="'laplace' looks at the training data in one process, and this run has 2"):
+    with pytest.raises(
+        ValueError, match="'laplace' looks at the training data in one process, and this run has 2"
+    ):
         check_conclusion(model, [], 2)
     wrong = bf.bayesify(classes()[0], bf.Laplace(find_noise=True))
     with pytest.raises(ValueError, match="find_noise=True is for likelihood='normal'.*'categorical'"):
@@ -376,5 +382,8 @@ def test_the_structure_goes_by_the_size_of_the_network() -> None:
 
     assert decided(nn.Linear(10, 10)) == ("full", "~norm")
     assert decided(nn.Linear(60, 60)) == ("kron", "~norm")
-    assert decided(nn.Sequential(nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 2))) == ("last_layer", "output")
+    assert decided(nn.Sequential(nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 2))) == (
+        "last_layer",
+        "output",
+    )
     assert decided(nn.Sequential(nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 9))) == ("kron", "output")
