@@ -6,8 +6,8 @@
     python benchmarks/laplace_reference.py --show defaults
 
 --write trains two networks, on laplace-torch's own curve (150 points, 50 tanh units) and on three classes in the
-plane, and stores their weights, the data and laplace-torch's figures: at given prior precision and noise, and at the optimum
-of the marginal likelihood. Tests compare with them (tests/posteriors/gaussian/laplace_torch.json).
+plane, and stores their weights, the data and laplace-torch's figures: at given prior precision and noise, and at the
+optimum of the marginal likelihood. Tests compare with them (tests/posteriors/gaussian/laplace_torch.json).
 
 --show curve: std far from the data (x < −3, x > 11) divided by the std inside (0 to 8), of the target and of the mean
 alone, for Laplace's structures, and for mean-field VI and IVON by draws and linearised. cost: seconds of one fit by

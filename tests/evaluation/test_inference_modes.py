@@ -124,7 +124,8 @@ def test_a_regression_at_its_means_has_noise_alone() -> None:
 def test_errors_of_modes() -> None:
     model, x = model_of("mc_vi"), torch.randn(5, 6)
     with pytest.raises(
-        ValueError, match="mode='mean' does not exist; choose from deterministic, ensemble, stochastic"
+        ValueError,
+        match="mode='mean' does not exist; choose from deterministic, ensemble, linearised, stochastic",
     ):
         model.predict(x, mode="mean")
     with pytest.raises(ValueError, match="compile=True .* mode='deterministic' makes no draws"):

@@ -317,7 +317,7 @@ def test_a_prior_precision_by_validation_and_one_for_each_layer() -> None:
     for delta in (chosen / 10, chosen * 10):
         model.posterior.covariance.deltas.fill_(delta)
         assert bf.evaluate(model, loader(x, y, 60), generator=torch.Generator().manual_seed(0))["nll"] >= nll
-    model = bf.bayesify(net := classes()[0], bf.Laplace("kron", per_layer=True))
+    model = bf.bayesify(classes()[0], bf.Laplace("kron", prior_precision="marglik", per_layer=True))
     assert "one for each layer" in bf.fit(model, loader(x, y), progress=False).notes[-1]
     deltas = model.posterior.covariance.deltas
     assert deltas[0] == deltas[1] != deltas[2] == deltas[3]
