@@ -223,7 +223,7 @@ class Loop:
     def _epoch(self, signals: Signals) -> None:
         """Train to the end of the epoch from wherever it stands."""
         state = self.state
-        self.model.calibration = None  # it was fitted to other weights
+        self.model.calibration = self.model.conformal = None  # they were fitted to other weights
         self.model.train()
         self._freeze_norm()
         end = None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
