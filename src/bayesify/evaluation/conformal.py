@@ -78,7 +78,8 @@ def conformal(
     options: dict[str, Any] = {} if augment == AUTO else {"augment": augment}
     options |= {"keep_samples": True} if rule.keeps_samples else {}
     parts = predictions(found, calibration_loader, num_draws, generator, **options)
-    found.conformal = fitted(rule, parts, by_class)
+    found.conformal = rule = fitted(rule, parts, by_class)
+    _warn_of_few(rule, by_class)
     return found
 
 
@@ -117,7 +118,6 @@ def fitted(rule: ConformalRule, parts: Parts, by_class: bool = False) -> Conform
     else:
         columns = [*joined.unbind(1)]
     thresholds = [threshold(column, rule.coverage) for column in columns]
-    _warn_of_few(rule, thresholds, len(joined), by_class)
     return replace(rule, thresholds=thresholds, num_draws=last.num_draws, num_data=len(joined))
 
 
@@ -133,13 +133,11 @@ def scored(rule: ConformalRule, prediction: Predictive, target: Tensor) -> tuple
     return scores.double().reshape(len(y), -1), torch.zeros(len(y), dtype=torch.long)
 
 
-def _warn_of_few(
-    rule: ConformalRule, thresholds: list[float | None], num_data: int, by_class: bool
-) -> None:
-    few = [str(c) for c, q in enumerate(thresholds) if q is None]
+def _warn_of_few(rule: ConformalRule, by_class: bool) -> None:
+    few = [str(c) for c, q in enumerate(rule.thresholds) if q is None]
     if not few:
         return
-    need, task = fewest(rule.coverage), "sets" if rule.score in SCORES["classification"] else "intervals"
+    need = fewest(rule.coverage)
     if by_class:
         more = f" and {len(few) - NAMED} more" if len(few) > NAMED else ""
         text = (
@@ -147,9 +145,9 @@ def _warn_of_few(
             f"{', '.join(few[:NAMED])}{more} have fewer, and are in every set: give more, or leave out by_class=True"
         )
     else:
-        what = "sets hold every class" if task == "sets" else "intervals are infinite"
+        sets = rule.score in SCORES["classification"]
         text = (
-            f"coverage={rule.coverage:g} needs at least {need} calibration examples, not {num_data}: {what}; give more, "
-            f"or a lower coverage"
+            f"coverage={rule.coverage:g} needs at least {need} calibration examples, not {rule.num_data}: "
+            f"{'sets hold every class' if sets else 'intervals are infinite'}; give more, or a lower coverage"
         )
     warnings.warn(text, stacklevel=4)

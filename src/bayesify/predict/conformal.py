@@ -162,7 +162,7 @@ class ConformalRule:
 
 def threshold(scores: Tensor, coverage: float) -> float | None:
     """The ⌈(n + 1) coverage⌉-th smallest of n scores; None, which is infinite, where there are fewer."""
-    place = max(math.ceil((len(scores) + 1) * coverage - 1e-9), 1)  # 0.9 · 10 is 9, in floating point too
+    place = max(math.ceil((len(scores) + 1) * coverage - 1e-9), 1)  # 20 · 0.55 is 11
     return float(scores.double().kthvalue(place).values) if place <= len(scores) else None
 
 
