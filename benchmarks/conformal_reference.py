@@ -1,16 +1,13 @@
 """Thresholds, sets and intervals of MAPIE and TorchCP: writes tests/evaluation/conformal_reference.json.
 
     python -m venv peers && peers/bin/pip install torch mapie tqdm && peers/bin/pip install --no-deps torchcp
-    peers/bin/python benchmarks/conformal_reference.py --reference      # seconds; without bayesify
-    python benchmarks/conformal_reference.py --digits                   # coverage tables; 2 minutes of a core, with bayesify
+    peers/bin/python benchmarks/conformal_reference.py --reference   # seconds; without bayesify
+    python benchmarks/conformal_reference.py --digits                # coverage tables; 2 minutes of a core, with bayesify
 
 The probabilities, means and stds are made up; the peers get them as the output of a model. Where conventions differ:
 
-    randomised aps    MAPIE draws one u per example and takes off u p_y, so that u here is 1 − u there; its sets never
-                      lose their last class (`include_last_label="randomized"` keeps at least one). TorchCP draws another
-                      u for every class of a prediction, so its sets may skip a class
-    thresholds        all take the ⌈(n + 1) coverage⌉-th smallest score; where there are fewer MAPIE refuses, TorchCP and
-                      bayesify take all
+    randomised aps    MAPIE draws one u for an example and takes off u p_y: u here is 1 − u there. TorchCP draws another u
+                      for every class of a prediction, so that its sets may skip a class: compared without chance
     intervals         TorchCP's quantile intervals may cross; here both ends are then the middle
 """
 
@@ -29,7 +26,7 @@ import torch
 PATH = Path(__file__).parents[1] / "tests" / "evaluation" / "conformal_reference.json"
 NUM, NUM_CALIBRATION, CLASSES = 150, 97, 5
 COVERAGE = 0.8
-SHOWN = ("aps_0.8/coverage", "aps_0.9/coverage", "aps_0.95/coverage", "aps_0.9/set_size", "lac_0.9/coverage",
+SHOWN = ("aps_0.8/coverage", "aps_0.9/coverage", "aps_0.95/coverage", "aps_0.9/worst_class", "aps_0.9/set_size", "lac_0.9/coverage",
          "by_class_0.9/coverage", "frost_3/coverage", "rotated_30/coverage")  # fmt: skip
 
 
@@ -103,7 +100,11 @@ def torchcp_classes(data: dict[str, Any]) -> list[dict[str, Any]]:
     from torchcp.classification.predictor import ClassConditionalPredictor, SplitPredictor
     from torchcp.classification.score import APS, LAC, RAPS
 
-    probs, y, n = torch.tensor(data["probs"], dtype=torch.float64), torch.tensor(data["targets"]), NUM_CALIBRATION
+    probs, y, n = (
+        torch.tensor(data["probs"], dtype=torch.float64),
+        torch.tensor(data["targets"]),
+        NUM_CALIBRATION,
+    )
     plain, steps = {"score_type": "identity"}, {"penalty": 0.05, "kreg": 2}
     scores = {
         "lac": (LAC(**plain), {}),
@@ -118,7 +119,9 @@ def torchcp_classes(data: dict[str, Any]) -> list[dict[str, Any]]:
             sets = peer.predict_with_logits(probs[n:])
             q = peer.q_hat.double().reshape(-1).tolist()
             found.append(
-                as_case("torchcp", name + by_class * "-by-class", name, q, np.array(sets) == 1, by_class, options)
+                as_case(
+                    "torchcp", name + by_class * "-by-class", name, q, np.array(sets) == 1, by_class, options
+                )
             )
     return found
 
@@ -168,7 +171,14 @@ def regressions(data: dict[str, Any]) -> list[dict[str, Any]]:
         ends = peer.generate_intervals(values[n:], q)
         cases.append(("torchcp", name, float(q), np.array(ends[:, 0])))
     return [
-        {"peer": peer, "name": name, "score": name, "coverage": COVERAGE, "thresholds": [q], "intervals": e.tolist()}
+        {
+            "peer": peer,
+            "name": name,
+            "score": name,
+            "coverage": COVERAGE,
+            "thresholds": [q],
+            "intervals": e.tolist(),
+        }
         for peer, name, q, e in cases
     ]
 
@@ -217,11 +227,16 @@ def print_digits(seeds: int) -> None:
             found.append([numbers[key] for key in SHOWN])
         values = np.array(found)
         error = values.std(0, ddof=1) / seeds**0.5
-        print(f"{method:8}" + "".join(f"{m:14.3f} ± {e:.3f}" for m, e in zip(values.mean(0), error, strict=True)))
+        print(
+            f"{method:8}"
+            + "".join(f"{m:14.3f} ± {e:.3f}" for m, e in zip(values.mean(0), error, strict=True))
+        )
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--reference", action="store_true", help="write the peers' figures")
     parser.add_argument("--digits", action="store_true", help="print coverage tables on the digits")
     parser.add_argument("--seeds", type=int, default=3)

@@ -145,8 +145,12 @@ def test_higher_coverage_never_takes_a_class_away(score: str) -> None:
 REFERENCE = json.loads((Path(__file__).parent / "conformal_reference.json").read_text())
 
 
-@pytest.mark.parametrize("case", REFERENCE["classification"], ids=lambda case: f"{case['peer']}-{case['name']}")
-def test_thresholds_and_sets_are_those_of_peers(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "case", REFERENCE["classification"], ids=lambda case: f"{case['peer']}-{case['name']}"
+)
+def test_thresholds_and_sets_are_those_of_peers(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Figures of benchmarks/conformal_reference.py, on the same probabilities; randomised scores with the peer's u."""
     if "u" in case:
         u = torch.tensor(case["u"], dtype=torch.float64)
@@ -166,7 +170,9 @@ def test_thresholds_and_sets_are_those_of_peers(case: dict[str, Any], monkeypatc
 
 @pytest.mark.parametrize("case", REFERENCE["regression"], ids=lambda case: f"{case['peer']}-{case['name']}")
 def test_intervals_are_those_of_peers(case: dict[str, Any]) -> None:
-    mean, std, y = (torch.tensor(REFERENCE[key], dtype=torch.float64)[:, None] for key in ("mean", "std", "y"))
+    mean, std, y = (
+        torch.tensor(REFERENCE[key], dtype=torch.float64)[:, None] for key in ("mean", "std", "y")
+    )
     n = REFERENCE["num_calibration"]
     base = model(1, "normal").predict(torch.zeros(len(y), 2), keep_samples=True)
     whole = [
@@ -216,7 +222,9 @@ def test_a_plain_network_is_read_as_a_point() -> None:
     line = bf.conformal(nn.Linear(2, 1), [numbers(100)], likelihood="normal")
     low, high = line.predict(torch.randn(5, 2)).interval
     assert torch.allclose(high - low, (high - low)[0].expand(5, 1))
-    with pytest.raises(ValueError, match=r"likelihood='normal' is for a plain network: this model has its own"):
+    with pytest.raises(
+        ValueError, match=r"likelihood='normal' is for a plain network: this model has its own"
+    ):
         bf.conformal(line, [numbers(100)], likelihood="normal")
 
 
@@ -233,7 +241,9 @@ def test_binary_labels_are_two_classes() -> None:
     x, y = torch.randn(200, 2), torch.randint(2, (200, 1))
     sets = bf.conformal(m, [(x, y)]).predict(x).sets
     assert sets.shape == (200, 2)
-    assert sets.gather(1, y).double().mean() >= 0.9  # of the very examples it was fitted to: ⌈201 · 0.9⌉ of 200
+    assert (
+        sets.gather(1, y).double().mean() >= 0.9
+    )  # of the very examples it was fitted to: ⌈201 · 0.9⌉ of 200
 
 
 def test_what_changes_predictions_drops_the_rule() -> None:
@@ -264,7 +274,9 @@ def test_a_fit_that_fails_leaves_the_rule() -> None:
 # -- few examples -------------------------------------------------------------------------------------------
 def test_too_few_examples_give_everything_and_say_so() -> None:
     m, (x, y) = model(), drawn_classes(8)
-    with pytest.warns(UserWarning, match=r"coverage=0.9 needs at least 9 calibration examples, not 8: sets hold every"):
+    with pytest.warns(
+        UserWarning, match=r"coverage=0.9 needs at least 9 calibration examples, not 8: sets hold every"
+    ):
         assert bf.conformal(m, [(x, y)]).predict(x).sets.all()
     line, data = model(1, "normal"), numbers(18)
     with pytest.warns(UserWarning, match=r"needs at least 19 .* not 18: intervals are infinite"):
@@ -278,7 +290,9 @@ def test_too_few_examples_give_everything_and_say_so() -> None:
 def test_a_class_with_too_few_examples_is_in_every_set(tmp_path: Path) -> None:
     m, (x, y) = model(), classes(40)
     few = (y != 2) | (torch.arange(len(y)) < 20)
-    with pytest.warns(UserWarning, match=r"each class needs 9 .* classes 2 have fewer, and are in every set: give more"):
+    with pytest.warns(
+        UserWarning, match=r"each class needs 9 .* classes 2 have fewer, and are in every set: give more"
+    ):
         bf.conformal(m, [(x[few], y[few])], by_class=True)
     sets = m.predict(x).sets
     assert sets[:, 2].all() and not sets.all()
@@ -289,7 +303,9 @@ def test_a_class_with_too_few_examples_is_in_every_set(tmp_path: Path) -> None:
 # -- refusals -----------------------------------------------------------------------------------------------
 def test_what_is_refused() -> None:
     m, line, data = model(), model(1, "normal"), [drawn_classes(50)]
-    with pytest.raises(ValueError, match=r"score of a classification='abs' does not exist; choose from aps, lac, raps"):
+    with pytest.raises(
+        ValueError, match=r"score of a classification='abs' does not exist; choose from aps, lac, raps"
+    ):
         bf.conformal(m, data, score="abs")
     with pytest.raises(ValueError, match=r"score of a regression='aps' .* absolute, quantile, std"):
         bf.conformal(line, [numbers(50)], score="aps")
@@ -315,21 +331,36 @@ def test_what_is_refused() -> None:
 
 def test_sets_without_a_rule_and_of_other_draws() -> None:
     m, line, x = model(method=bf.MonteCarloVI()), model(1, "normal"), torch.randn(5, 2)
-    with pytest.raises(AttributeError, match=r"\.sets needs a conformal rule.*call bf.conformal\(model, calibration_l"):
+    with pytest.raises(
+        AttributeError, match=r"\.sets needs a conformal rule.*call bf.conformal\(model, calibration_l"
+    ):
         _ = m.predict(x).sets
-    with pytest.raises(AttributeError, match=r"\.interval needs a conformal rule.*\.interval\(0\.9\) is the central"):
+    with pytest.raises(
+        AttributeError, match=r"\.interval needs a conformal rule.*\.interval\(0\.9\) is the central"
+    ):
         _, _ = line.predict(x).interval
-    with pytest.raises(AttributeError, match=r"\.sets is for classification; this is regression: use \.interval"):
+    with pytest.raises(
+        AttributeError, match=r"\.sets is for classification; this is regression: use \.interval"
+    ):
         _ = line.predict(x).sets
-    with pytest.raises(AttributeError, match=r"\.interval is for regression; this is classification: use \.sets"):
+    with pytest.raises(
+        AttributeError, match=r"\.interval is for regression; this is classification: use \.sets"
+    ):
         _, _ = m.predict(x).interval
     bf.conformal(m, [drawn_classes(50)])
-    with pytest.raises(ValueError, match=r"num_draws=20, this one has 7: predict with as many, or call .*num_draws=7"):
+    with pytest.raises(
+        ValueError, match=r"num_draws=20, this one has 7: predict with as many, or call .*num_draws=7"
+    ):
         _ = m.predict(x, num_draws=7).sets
-    assert bf.conformal(m, [drawn_classes(50)], num_draws=7).predict(x, num_draws=7).sets.shape == (5, CLASSES)
+    assert bf.conformal(m, [drawn_classes(50)], num_draws=7).predict(x, num_draws=7).sets.shape == (
+        5,
+        CLASSES,
+    )
     assert m.predict(x, num_draws=7, keep_samples=True).interval()[0].shape == (5, CLASSES)
     m.conformal = replace(m.conformal, thresholds=[0.5, 0.5])  # type: ignore[type-var]
-    with pytest.raises(ValueError, match=r"the conformal rule has 2 thresholds, 4 classes or numbers are predicted"):
+    with pytest.raises(
+        ValueError, match=r"the conformal rule has 2 thresholds, 4 classes or numbers are predicted"
+    ):
         _ = m.predict(x, num_draws=7).sets
     m.conformal = replace(m.conformal, score="std")
     with pytest.raises(ValueError, match=r"score 'std', which is not for this prediction"):

@@ -55,7 +55,7 @@ def test_the_random_share_is_uniform_and_follows_from_the_row() -> None:
     u = uniforms(probs, 0)
     assert torch.equal(u[7:9], uniforms(probs[7:9], 0))  # in any batch
     assert not torch.equal(u, uniforms(probs, 1))
-    assert 0 < u.min() and u.max() < 1
+    assert u.min() > 0 and u.max() < 1
     assert stats.kstest(u.numpy(), "uniform").pvalue > 1e-6
     limit = stats.norm.isf(0.5e-6 / 6) / math.sqrt(len(u))
     for values in (*probs.unbind(1), u.roll(1)):
@@ -104,4 +104,6 @@ def test_other_units() -> None:
 )
 def test_a_rule_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ConformalRule(**{"score": "aps", "coverage": 0.9, "thresholds": [0.5], "num_draws": 1, "num_data": 1} | options)
+        ConformalRule(
+            **{"score": "aps", "coverage": 0.9, "thresholds": [0.5], "num_draws": 1, "num_data": 1} | options
+        )

@@ -35,7 +35,9 @@ def test_bald_of_a_regression_is_that_of_normals() -> None:
     expected = torch.as_tensor(normal).float().flatten(1).mean(1)
     torch.testing.assert_close(p.uncertainty("bald"), expected)
     torch.testing.assert_close(p.uncertainty("variance"), p.variance.flatten(1).mean(1))
-    with pytest.raises(ValueError, match=r"score='confidence' does not exist; choose from bald, entropy, variance"):
+    with pytest.raises(
+        ValueError, match=r"score='confidence' does not exist; choose from bald, entropy, variance"
+    ):
         p.uncertainty("confidence")
 
 
@@ -109,7 +111,9 @@ def test_acquisition_of_a_loader_counts_over_its_batches() -> None:
 
 def test_what_acquisition_refuses() -> None:
     point = bf.bayesify(torch.nn.Linear(4, 3), bf.Point())
-    with pytest.raises(ValueError, match=r"kind='bald' is what several draws disagree on, .* use kind='entropy'"):
+    with pytest.raises(
+        ValueError, match=r"kind='bald' is what several draws disagree on, .* use kind='entropy'"
+    ):
         bf.acquisition(point, X)
     assert len(bf.acquisition(point, X, "entropy").indices) == 30
     with pytest.raises(ValueError, match=r"x is the pool of a model, and a prediction has none"):

@@ -74,7 +74,9 @@ def conformal(
         found.conformal = None
         return found
     check_loader(calibration_loader, "calibration_loader")
-    rule = unfitted(found.likelihood, score, coverage, by_class, seed=seed, penalty=penalty, num_free=num_free)
+    rule = unfitted(
+        found.likelihood, score, coverage, by_class, seed=seed, penalty=penalty, num_free=num_free
+    )
     options: dict[str, Any] = {} if augment == AUTO else {"augment": augment}
     options |= {"keep_samples": True} if rule.keeps_samples else {}
     parts = predictions(found, calibration_loader, num_draws, generator, **options)
@@ -104,7 +106,9 @@ def fitted(rule: ConformalRule, parts: Parts, by_class: bool = False) -> Conform
         labels.append(label.cpu())
         last = prediction
     if last is None or not sum(map(len, scores)):
-        raise ValueError("calibration_loader has no target that counts: give examples the model was not trained on")
+        raise ValueError(
+            "calibration_loader has no target that counts: give examples the model was not trained on"
+        )
     joined = torch.cat(scores)
     if not joined.isfinite().all():
         wrong = int((~joined.isfinite()).any(1).sum())

@@ -1,12 +1,12 @@
 """How unsure a prediction is, as one number for each example: what to answer, and what to label next.
 
-    entropy             of the prediction; of a regression of the normal with its mean and variance
-    bald                what the draws disagree on: entropy − expected entropy of the draws; of a regression
-                        ½ log(variance / aleatoric), that of normals (Houlsby et al. 2011)
-    mutual_information  the same, of classes
-    variance            of the probabilities over draws, summed over classes; of a regression of the target
-    confidence          1 − probability of the label
-    agreement           1 − share of the draws that vote for the class with most votes
+entropy             of the prediction; of a regression of the normal with its mean and variance
+bald                what the draws disagree on: entropy − expected entropy of the draws; of a regression
+                    ½ log(variance / aleatoric), that of normals (Houlsby et al. 2011)
+mutual_information  the same, of classes
+variance            of the probabilities over draws, summed over classes; of a regression of the target
+confidence          1 − probability of the label
+agreement           1 − share of the draws that vote for the class with most votes
 """
 
 from collections.abc import Callable

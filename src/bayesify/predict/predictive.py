@@ -178,8 +178,8 @@ class Predictive:
     def uncertainty(self, score: str = "entropy") -> Tensor:
         """(batch,): one number for each example, larger where the prediction is less sure; the mean over positions.
 
-        score: "entropy", "confidence" (1 − that of the label), "agreement" (1 − that of the draws), "variance", or what
-               the draws disagree on: "bald", of classes also "mutual_information"
+        score: "entropy", "confidence" (1 − that of the label), "agreement" (1 − that of the draws), "variance", or
+               what the draws disagree on: "bald", of classes also "mutual_information"
         """
         return uncertainty(self, score)
 

@@ -16,7 +16,9 @@ def conformal_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Do sets and intervals hold as many targets as they promise, and how large are they for it?"""
     classes = have[0].first.array("conformal", "aps_coverage") is not None
     score, size = ("aps", "set_size") if classes else ("std", "width")
-    what, y = ("Sets", "mean number of classes in a set") if classes else ("Intervals", "mean width of an interval")
+    what, y = (
+        ("Sets", "mean number of classes in a set") if classes else ("Intervals", "mean width of an interval")
+    )
     drawn = [series(rows, "conformal", "nominal", f"{score}_{key}") for key in ("coverage", size)]
     pictures = [
         Picture(figures.coverage(drawn[0]), "Coverage against what was asked for; the diagonal is right."),
@@ -29,10 +31,14 @@ def conformal_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
         words = "Coverage of images corrupted (severity 3) or rotated by 30°, by the rule of clean ones: no guarantee."
         pictures.append(Picture(picture, words))
     keys = metrics_of(have, "conformal")
-    main = [key for key in keys if key.endswith(tuple(f"_{SHOWN:g}/{end}" for end in ("coverage", size, "worst_class")))]
+    main = [
+        key
+        for key in keys
+        if key.endswith(tuple(f"_{SHOWN:g}/{end}" for end in ("coverage", size, "worst_class")))
+    ]
     text = (
-        f"{what} that hold the target with a chosen probability, by thresholds from the validation part. The promise is "
-        f"for examples like those, on average over all of them: single classes may have less (“by class” has "
+        f"{what} that hold the target with a chosen probability, by thresholds from the validation part. The promise "
+        f"is for examples like those, on average over all of them: single classes may have less (“by class” has "
         f"thresholds for each), and other inputs too."
     )
     table = comparison(rows, "conformal", [*main, "num_calibration"], f"Nominal coverage {100 * SHOWN:g} %")

@@ -23,7 +23,9 @@ SEVERITY = 3
 #: name -> images in their place, by (subject, images, number of the batch)
 SHIFTS: dict[str, Callable[[Subject, Tensor, int], Tensor]] = {
     **{
-        f"{name}_{SEVERITY}": partial(lambda c, s, x, number: corrupted(s, x, number, c, SEVERITY), COMMON.index(name))
+        f"{name}_{SEVERITY}": partial(
+            lambda c, s, x, number: corrupted(s, x, number, c, SEVERITY), COMMON.index(name)
+        )
         for name in ("gaussian_noise", "motion_blur", "frost", "contrast")
     },
     "rotated_30": lambda subject, images, number: rotate(images, 30),

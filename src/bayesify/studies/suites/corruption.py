@@ -36,7 +36,8 @@ def corruption_suite(subject: Subject) -> Outcome:
 
 
 def corrupted(subject: Subject, images: Tensor, number: int, c: int, severity: int) -> Tensor:
-    """Images under corruption number `c` of COMMON. Draws depend on the batch, the corruption and the severity alone: every model sees the same images."""
+    """Images under corruption number `c` of COMMON. Draws depend on the batch, the corruption and the severity alone:
+    every model sees the same images."""
     key = (number, c, severity)
     if subject.memory is not None and key in subject.memory:
         return subject.memory[key]
