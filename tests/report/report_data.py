@@ -59,9 +59,9 @@ def evaluation(label: str, method: str, seed: int = 0, quality: float = 0.9, cla
     outcomes = {
         "calibration": calibration,
         "conformal": Outcome(
-            {"aps_0.9/coverage": 0.9 + 0.01 * seed, "aps_0.9/set_size": 1.2, "lac_0.9/coverage": 0.9,
-             **{f"{name}/coverage": 0.8 for name in SHIFTS}, "num_calibration": 100.0},
-            {"nominal": np.array([0.8, 0.9, 0.95]), "aps_coverage": np.array([0.81, 0.9, 0.94]),
+            {"aps_0.9/covered": 0.9 + 0.01 * seed, "aps_0.9/set_size": 1.2, "lac_0.9/covered": 0.9,
+             **{f"{name}/covered": 0.8 for name in SHIFTS}, "num_calibration": 100.0},
+            {"nominal": np.array([0.8, 0.9, 0.95]), "aps_covered": np.array([0.81, 0.9, 0.94]),
              "aps_set_size": np.array([0.9, 1.2, 1.5])},
         ),
         "ood": Outcome(

@@ -1,8 +1,8 @@
 """Sets and intervals that hold the target with a chosen probability: split conformal prediction.
 
 A score s(x, y) says how badly y goes with what is predicted at x. The threshold q is the ⌈(n + 1) coverage⌉-th
-smallest score of n examples that the model was not trained on; the set is {y : s(x, y) ≤ q}. Where these examples and a
-new one are exchangeable, the set holds its target with a probability of at least `coverage`, whatever the model is.
+smallest score of n examples that the model was not trained on; the set is {y : s(x, y) ≤ q}. Where these examples and
+a new one are exchangeable, it holds its target with a probability of at least `coverage`, whatever the model is.
 
     lac        1 − p_y                                                    (Sadinle, Lei and Wasserman 2019)
     aps        Σ_{c before y} p_c + u p_y, classes in falling order of p  (Romano, Sesia and Candès 2020)
@@ -173,7 +173,7 @@ def fewest(coverage: float) -> int:
 
 def uniforms(probs: Tensor, seed: int) -> Tensor:
     """A number in (0, 1) for each row of (n, classes), which follows from the row and the seed: the same prediction
-    has the same set in every batch. Over seeds the numbers are uniform, and those of two different rows are independent
+    has the same set in every batch. Over seeds they are uniform, and those of two different rows are independent
     (multiply-shift hashing, h = Σ_c a_c bits(p_c) + b modulo 2⁶⁴, of which the upper half counts)."""
     bits = probs.float().contiguous().view(torch.int32).long() & 0xFFFFFFFF
     halves = torch.randint(2**32, (2, bits.shape[1] + 1), generator=Generator().manual_seed(seed))

@@ -14,12 +14,12 @@ from bayesify.studies.suites.conformal import SHIFTS, SHOWN
 @chapter("conformal", key="nominal")
 def conformal_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Do sets and intervals hold as many targets as they promise, and how large are they for it?"""
-    classes = have[0].first.array("conformal", "aps_coverage") is not None
-    score, size = ("aps", "set_size") if classes else ("std", "width")
+    classes = have[0].first.array("conformal", "aps_covered") is not None
+    score, size = ("aps", "set_size") if classes else ("std", "interval_width")
     what, y = (
         ("Sets", "mean number of classes in a set") if classes else ("Intervals", "mean width of an interval")
     )
-    drawn = [series(rows, "conformal", "nominal", f"{score}_{key}") for key in ("coverage", size)]
+    drawn = [series(rows, "conformal", "nominal", f"{score}_{key}") for key in ("covered", size)]
     pictures = [
         Picture(figures.coverage(drawn[0]), "Coverage against what was asked for; the diagonal is right."),
         Picture(figures.size(drawn[1], y), f"{y.capitalize()}: smaller says more."),
@@ -34,7 +34,7 @@ def conformal_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     main = [
         key
         for key in keys
-        if key.endswith(tuple(f"_{SHOWN:g}/{end}" for end in ("coverage", size, "worst_class")))
+        if key.endswith(tuple(f"_{SHOWN:g}/{end}" for end in ("covered", size, "covered_worst")))
     ]
     text = (
         f"{what} that hold the target with a chosen probability, by thresholds from the validation part. The promise "
@@ -48,7 +48,7 @@ def conformal_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
 
 def _shifted(rows: Sequence[Row], have: Sequence[Row]) -> Series:
     """Coverage of clean and of corrupted test images, averaged over seeds."""
-    keys = [f"aps_{SHOWN:g}/coverage", *(f"{name}/coverage" for name in SHIFTS)]
+    keys = [f"aps_{SHOWN:g}/covered", *(f"{name}/covered" for name in SHIFTS)]
     found: Series = []
     for row in rows:
         values = [row.values("conformal", key) for key in keys] if row in have else [[]]

@@ -104,14 +104,14 @@ def test_conformal_by_hand(subject: Subject) -> None:
     for score in ("aps", "lac"):
         sets = bf.conformal(sure.model, sure.batches(sure.val), 0.9, score).predict(x).sets
         covered = float(sets[torch.arange(len(y)), y].double().mean())
-        assert outcome.metrics[f"{score}_0.9/coverage"] == pytest.approx(covered)
+        assert outcome.metrics[f"{score}_0.9/covered"] == pytest.approx(covered)
         assert outcome.metrics[f"{score}_0.9/set_size"] == pytest.approx(float(sets.double().sum(1).mean()))
     turned = sure.from_images(rotate(sure.test.inputs.clamp(0, 1), 30))
     sets = bf.conformal(sure.model, sure.batches(sure.val)).predict(turned).sets
     covered = float(sets[torch.arange(len(y)), y].double().mean())
-    assert outcome.metrics["rotated_30/coverage"] == pytest.approx(covered)
-    assert outcome.arrays["aps_coverage"].tolist() == [
-        outcome.metrics[f"aps_{c:g}/coverage"] for c in (0.8, 0.9, 0.95)
+    assert outcome.metrics["rotated_30/covered"] == pytest.approx(covered)
+    assert outcome.arrays["aps_covered"].tolist() == [
+        outcome.metrics[f"aps_{c:g}/covered"] for c in (0.8, 0.9, 0.95)
     ]
     with pytest.raises(
         Unsuitable, match="suite 'conformal' calibrates on validation data: train with --val-fraction"
@@ -136,10 +136,10 @@ def test_conformal_intervals_in_the_units_of_the_target() -> None:
         x = subject.normalised(torch.as_tensor(ds.test.inputs[:]))
         low, high = subject.predict(x).interval
         y = ds.test.targets.reshape(low.shape)
-        assert outcome.metrics[f"{score}_0.9/coverage"] == pytest.approx(
+        assert outcome.metrics[f"{score}_0.9/covered"] == pytest.approx(
             float(((low <= y) & (y <= high)).double().mean())
         )
-        assert outcome.metrics[f"{score}_0.9/width"] == pytest.approx(
+        assert outcome.metrics[f"{score}_0.9/interval_width"] == pytest.approx(
             float((high - low).double().mean()), rel=1e-3
         )
 

@@ -53,8 +53,8 @@ def conformal_suite(subject: Subject) -> Outcome:
         found = [measured(rule, test) for rule in rules]
         for rule, numbers in zip(rules, found, strict=True):
             metrics |= {f"{score}_{rule.coverage:g}/{key}": value for key, value in numbers.items()}
-        sizes = "width" if subject.regression else "set_size"
-        arrays |= {f"{score}_{key}": np.array([n[key] for n in found]) for key in ("coverage", sizes)}
+        sizes = "interval_width" if subject.regression else "set_size"
+        arrays |= {f"{score}_{key}": np.array([n[key] for n in found]) for key in ("covered", sizes)}
     if not subject.regression:
         by_class = fitted(unfitted(likelihood, "aps", SHOWN, by_class=True), val, by_class=True)
         metrics |= {f"by_class_{SHOWN:g}/{key}": value for key, value in measured(by_class, test).items()}
@@ -84,8 +84,8 @@ def measured(rule: ConformalRule, parts: Parts) -> dict[str, float]:
             inside.append(((low <= y) & (y <= high)).flatten())
             widths.append((high - low).flatten())
         return {
-            "coverage": float(torch.cat(inside).double().mean()),
-            "width": float(torch.cat(widths).double().mean()),
+            "covered": float(torch.cat(inside).double().mean()),
+            "interval_width": float(torch.cat(widths).double().mean()),
         }
     sets, labels = [], []
     for prediction, target in parts:
@@ -95,14 +95,14 @@ def measured(rule: ConformalRule, parts: Parts) -> dict[str, float]:
     held, y = torch.cat(sets), torch.cat(labels)
     covered = held.gather(1, y[:, None])[:, 0].double()
     return {
-        "coverage": float(covered.mean()),
+        "covered": float(covered.mean()),
         "set_size": float(held.double().sum(1).mean()),
-        "worst_class": min(float(covered[y == c].mean()) for c in y.unique()),
+        "covered_worst": min(float(covered[y == c].mean()) for c in y.unique()),
     }
 
 
 def _shifted(subject: Subject, rule: ConformalRule) -> dict[str, float]:
-    """The same of changed test images, as "gaussian_noise_3/coverage"; nothing where inputs are no images."""
+    """The same of changed test images, as "gaussian_noise_3/covered"; nothing where inputs are no images."""
     metrics: dict[str, float] = {}
     try:
         batches = [*subject.images("conformal")]
