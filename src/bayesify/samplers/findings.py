@@ -9,6 +9,8 @@
     slow     1 % of the weights forget where they were fewer than 5 times while draws are kept, so that their variance
              is below 0.7 of what it should be; told of those on which nothing acts but a curvature of their own, as a
              prior's where the data say nothing
+    common   more than half as much gradient noise as is injected along one direction, where no thermostat takes it
+             away: a remark without a warning, because predictions hardly change; ten times as much is "noisy"
 
 A temperature must also be beyond what chance does to a mean of so many looks. Chains that are cold on purpose, or
 whose step has cycles, are not stationary: of them the thermostats are looked at alone.
@@ -20,6 +22,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from bayesify.samplers.common_noise import Common
 from bayesify.samplers.convergence import rhat
 
 STUCK, STUCK_SHARE = 3.0, 0.01
@@ -28,6 +31,15 @@ NOISY, NOISY_SHARE = (
     0.5,
     0.1,
 )  # at half of D correlated noise makes variances some 15 % too small, at 1.7 D 50 %
+COMMON, TOO_MUCH = (
+    0.5,
+    10.0,
+)  # B/D along a direction; at 10 a network predicts as differently as another chain
+REMARKS = {"common"}  # kinds that no prediction is warned of
+CONSEQUENCE = {
+    "common": "on average over inputs predictions hardly change",
+    "noisy": "predictions differ from the posterior's by as much as those of two chains",
+}
 ROUNDS, SLOW_SHARE = 5.0, 0.01
 SIGMAS = 4.0
 FEWEST = 20  # draws of a chain, or epochs, that are enough to judge by
@@ -93,6 +105,23 @@ def findings(rows: Sequence[Seen], thermostat: bool, stationary: bool = True) ->
             f"these matter, on inputs unlike the training above all. Keep draws of {ROUNDS * steps:,.0f} steps"
         )
     return found
+
+
+def common_noise(chains: Sequence[Common]) -> dict[str, str]:
+    """What the noise along the direction that has most of it says, in words by its kind. It must be beyond what chance
+    does to a mean of so many squares."""
+    sure = [(each.share / chance(each.independent, SIGMAS), each.share) for each in chains if each.share]
+    for kind, limit in (("noisy", TOO_MUCH), ("common", COMMON)):
+        over = [share for least, share in sure if least > limit]
+        if over:
+            share = sum(over) / len(over)
+            return {
+                kind: f"along one direction of the weights the noise of the gradients is {share:.2g} times what is "
+                f"injected, and no thermostat takes it away: the stiffest directions of the posterior come out too "
+                f"wide, by a factor of up to {1 + share:.2g} in variance. Draws fit the training data worse than the "
+                f"posterior's, and {CONSEQUENCE[kind]}. Larger batches, a larger mass or a smaller step (lr) help"
+            }
+    return {}
 
 
 def chance(independent: float, sigmas: float) -> float:
