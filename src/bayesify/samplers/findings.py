@@ -10,7 +10,7 @@
              is below 0.7 of what it should be; told of those on which nothing acts but a curvature of their own, as a
              prior's where the data say nothing
     common   more than half as much gradient noise as is injected along one direction, where no thermostat takes it
-             away: a remark without a warning, because predictions hardly change; ten times as much is "noisy"
+             away: a remark without a warning, because predictions hardly change; five times as much is "noisy"
 
 A temperature must also be beyond what chance does to a mean of so many looks. Chains that are cold on purpose, or
 whose step has cycles, are not stationary: of them the thermostats are looked at alone.
