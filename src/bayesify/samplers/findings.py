@@ -31,10 +31,7 @@ NOISY, NOISY_SHARE = (
     0.5,
     0.1,
 )  # at half of D correlated noise makes variances some 15 % too small, at 1.7 D 50 %
-COMMON, TOO_MUCH = (
-    0.5,
-    10.0,
-)  # B/D along a direction; at 10 a network predicts as differently as another chain
+COMMON, TOO_MUCH = 0.5, 5.0  # B/D along a direction; beyond 5 networks predict as another chain would
 REMARKS = {"common"}  # kinds that no prediction is warned of
 CONSEQUENCE = {
     "common": "on average over inputs predictions hardly change",
