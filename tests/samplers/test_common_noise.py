@@ -14,7 +14,7 @@ import bayesify as bf
 from bayesify.samplers import ATMC, SGLD
 from bayesify.samplers.check import Watch
 from bayesify.samplers.common_noise import DIRECTION, OVERLAP, Common, CommonNoise
-from bayesify.samplers.findings import COMMON, TOO_MUCH, common_noise
+from bayesify.samplers.findings import COMMON, common_noise
 
 UNIT = torch.tensor(1 / 6)  # s where the mean square of a coordinate's noise is its B/D
 
@@ -91,8 +91,10 @@ def test_words() -> None:
     assert common_noise([Common(4.0, 1.0)]) == {}  # by chance
     text = common_noise([Common(4.0, 50.0), Common(0.1, 50.0)])["common"]
     assert "is 4 times what is injected" in text and "a factor of up to 5 in variance" in text
-    assert "predictions hardly change. Larger batches, a larger mass or a smaller step (lr) help" in text
-    assert "as much as those of two chains" in common_noise([Common(4 * TOO_MUCH, 50.0)])["noisy"]
+    assert (
+        "predictions hardly change" in text
+        and "Larger batches, a larger mass or a smaller step (lr) help" in text
+    )
 
 
 def noisy(sampler: Any, parameters: list[Tensor], watch: Watch, steps: int, share: float) -> dict[str, str]:
