@@ -3,6 +3,7 @@
     python benchmarks/common_noise.py                  # the MLP, three chains, three minutes of one core
     python benchmarks/common_noise.py --nets cnn --chains 2 --steps 3000
     python benchmarks/common_noise.py --nets --cost    # CPU ms of a step, outside and inside of a window of the check
+    python benchmarks/common_noise.py --nets --regressions    # linear models, whose posterior is known
 
 Chains of `bf.fit` on scikit-learn's digits (temperature 1, batches of 64) go on from where they are, with other
 gradients or other masses: those of all data are free of noise, and what they predict is what the others should. "B/D"
@@ -24,12 +25,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader, TensorDataset
 
 import bayesify as bf
 from bayesify.data import Loader, load
 from bayesify.evaluation.metrics.calibration import ece
 from bayesify.samplers.check import WINDOW, Watch
-from bayesify.samplers.common_noise import Common
+from bayesify.samplers.common_noise import Common, CommonNoise
 from sampling_check_nets import net
 from timing import table
 
@@ -142,6 +144,54 @@ def predictions(name: str, chains: int, steps: int) -> None:
     table(f"{name}: {chains} chains, {steps} steps", rows, header)
 
 
+class Own(nn.Module):
+    """A layer that nobody knows for one: it has no axes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(0.1 * torch.randn(size, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+def regression(size: int, number: int, alike: float, axes: bool) -> list[str]:
+    """Twenty chains of `bf.sample_chains`, 8,000 steps in batches of 20; features whose part in common is `alike`
+    times as wide as the rest. What draws and predictions have of their exact variances."""
+    generator = torch.Generator().manual_seed(size + number)
+    x = torch.randn(number, size, generator=generator) + alike * torch.randn(number, 1, generator=generator)
+    y = x @ torch.randn(size, 1, generator=generator) + 0.3 * torch.randn(number, 1, generator=generator)
+    covariance = torch.linalg.inv((x.T @ x / 0.09 + torch.eye(size)).double())
+    mean = covariance @ (x.T @ y / 0.09).double()
+    torch.manual_seed(0)
+    layer = nn.Linear(size, 1, bias=False) if axes else Own(size)
+    likelihood = bf.likelihood("normal", std=0.3)
+    model = bf.bayesify(layer, bf.ThermostatMCMC(num_kept=50), likelihood, num_data=number)
+    shares: list[float] = []
+    found = CommonNoise.found
+
+    def record(*given: Any) -> list[Common]:
+        every = found(*given)
+        shares[:] = [each.share for each in every]
+        return every
+
+    CommonNoise.found = record  # type: ignore[method-assign]
+    try:
+        loader = DataLoader(TensorDataset(x, y), 20, shuffle=True)
+        bf.sample_chains(model, loader, num_chains=20, epochs=8000 * 20 // number, seed=0)
+    finally:
+        CommonNoise.found = found  # type: ignore[method-assign]
+    weights = [torch.cat([w.flatten() for w in draw.values()]) for _, draw in model.posterior.each()]
+    off = torch.stack(weights).double() - mean.T
+    values, vectors = torch.linalg.eigh(torch.linalg.inv(covariance))
+    along = (off @ vectors).square().mean(0) * values
+    inputs = x.double()
+    predicted = (inputs @ off.T).square().mean(1) / ((inputs @ covariance) * inputs).sum(1)
+    numbers = [along[-1], along[:-1].min(), along[:-1].max(), predicted.mean(), predicted.max()]
+    label = f"{size} features{', axes' * axes}"
+    return [label, f"{statistics.mean(shares):.2f}", *(f"{float(n):.2f}" for n in numbers)]
+
+
 def cost(sizes: tuple[int, ...]) -> list[str]:
     """ms of a training step of an MLP, of one in a window of the check without this look, and with it: the least CPU
     time of blocks of 20."""
@@ -174,10 +224,16 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6000, help="after those of bf.fit")
     parser.add_argument("--cost", action="store_true")
+    parser.add_argument("--regressions", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     for name in options.nets:
         predictions(name, options.chains, options.steps)
+    if options.regressions:
+        cases = [(50, 1000, 1.0), (20, 500, 2.0)]
+        rows = [regression(*case, axes) for axes in (False, True) for case in cases]
+        header = ["", "B/D", "stiffest", "others: least", "most", "predictions: mean", "most"]
+        table("variance over exact", rows, header)
     if options.cost:
         nets = {"digits, MLP": (64, 50, 10), "1.8 million weights": (784, 1000, 1000, 10)}
         rows = [[label, *cost(sizes)] for label, sizes in nets.items()]
