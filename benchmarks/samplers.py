@@ -20,6 +20,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
@@ -166,10 +167,10 @@ def prediction(device: str, batch: int) -> None:
     table(f"prediction, batch {batch}", rows, ["", "images per second"])
 
 
-def warm_starts(rounds: int, epochs: int = 30) -> None:
+def warm_starts(rounds: int) -> None:
     """Of ATMC at temperature 1 on scikit-learn's digits, in batches of 64."""
     rows = []
-    for name in ("mlp", "cnn"):
+    for name, epochs in product(("mlp", "cnn"), (30, 120)):
         seconds: dict[bool, list[float]] = {True: [], False: []}
         for with_it in (True, False) * rounds:
             method = bf.ThermostatMCMC(temperature=1.0, warm_start=with_it)
