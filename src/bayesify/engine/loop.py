@@ -183,6 +183,7 @@ class Loop:
         caution = self.model.posterior.caution()
         if isinstance(caution, SamplingWarning):
             state.history.notes.append(str(caution))
+        state.history.notes += self.model.posterior.asides()
         if state.ema is not None:
             state.ema.finish()
         own = any(isinstance(part, RunningStats) for part in self.model.posterior.modules())
