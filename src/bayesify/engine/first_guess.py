@@ -1,6 +1,6 @@
 """Where the learned noise and the output bias of a regression begin: at what the first batches say of the targets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -29,8 +29,8 @@ def first_guess(model: BayesianModule, loader: Iterable[Any], fabric: Any = None
 
     Networks run at the centres of their weights; every process goes by the first one's batches.
     """
-    if not model.likelihood.from_data or is_sharded(model.net):
-        return None
+    if not model.likelihood.from_data or is_sharded(model.net) or isinstance(loader, Iterator):
+        return None  # an iterator has no batch twice
     model.likelihood.from_data = False
     with untouched(model), own_randomness(loader, 0, 0), evaluating(model):
         outputs, target, first = _seen(model, loader)

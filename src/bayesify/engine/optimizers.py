@@ -22,6 +22,16 @@ USUAL_LR = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
 def make_optimizer(model: BayesianModule, options: Any) -> torch.optim.Optimizer:
     """That of a run with these options (`FitOptions`)."""
     given, more = options.optimizer, {"momentum": options.momentum, "weight_decay": options.weight_decay}
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ValueError(
+            "no parameter of the model trains, all are frozen (requires_grad=False): unfreeze what shall be trained "
+            "with requires_grad_(True)"
+        )
+    for name, value in {"lr": options.lr, **more}.items():
+        if value is not None and not isinstance(given, str | None):
+            raise ValueError(
+                f"{name}={value!r} beside an optimizer of your own, which has its own: give one of them"
+            )
     with warnings.catch_warnings():  # how long the run is, the posterior is told next
         warnings.simplefilter("ignore", SamplingWarning)
         if given is None and not any(more.values()):
