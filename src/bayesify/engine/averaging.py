@@ -128,5 +128,5 @@ def own_randomness(loader: Any, epoch: int, rank: int) -> Iterator[None]:
         yield
     finally:
         restore_random_state(*state)
-        if generator is not None:
+        if generator is not None and order is not None:
             generator.set_state(order)
