@@ -24,6 +24,7 @@ from bayesify.engine.options import FitOptions
 from bayesify.engine.position import (
     agree_on_num_data,
     batches,
+    check_second_epoch,
     examples_per_step,
     number_of_examples,
     number_of_steps,
@@ -49,6 +50,7 @@ from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save_in_run
 from bayesify.model import BayesianModule
 from bayesify.objectives import Loss
+from bayesify.posteriors import Chain
 from bayesify.posteriors.base import TrainingData
 from bayesify.posteriors.patched.running_stats import RunningStats
 from bayesify.predict.calibration import quantity
@@ -90,6 +92,12 @@ class Loop:
         steps = number_of_steps(self.train, o.accumulate, o.steps_per_epoch)
         o, chosen = settled(o, model, train, steps, self.fabric.world_size)
         self.o, self.epochs = o, o.epochs or 0  # None of a method that needs no training
+        passes = self.epochs + model.posterior.concludes
+        if o.steps_per_epoch is None:  # else it may go on from one to the next
+            check_second_epoch(train, "train_loader", passes)
+        check_second_epoch(
+            val, "val_loader", passes + model.posterior.concludes
+        )  # which goes through it often
         self.folder = RunFolder(o.folder, o.resume, self.fabric.is_global_zero)
         self.folder.check()
         self.progress = Progress(self.epochs, steps, o.progress and self.fabric.is_global_zero)
@@ -200,6 +208,7 @@ class Loop:
         caution = self.model.posterior.caution()
         if isinstance(caution, SamplingWarning):
             state.history.notes.append(str(caution))
+        state.history.notes += self.model.posterior.asides()
         if state.ema is not None:
             state.ema.finish()
         own = any(isinstance(part, RunningStats) for part in self.model.posterior.modules())
@@ -239,7 +248,7 @@ class Loop:
         data = TrainingData(
             seen, model.num_data, model.likelihood, model.pick, None if self.val is None else score
         )
-        model.calibration = None  # it was fitted to another posterior
+        model.calibration = model.conformal = None  # they were fitted to another posterior
         with evaluating(model):
             for text in model.posterior.conclude(model.net, data):
                 self._note(text)
@@ -269,7 +278,7 @@ class Loop:
     def _epoch(self, signals: Signals) -> None:
         """Train to the end of the epoch from wherever it stands."""
         state = self.state
-        self.model.calibration = None  # it was fitted to other weights
+        self.model.calibration = self.model.conformal = None  # they were fitted to other weights
         self.model.train()
         self._freeze_norm()
         end = None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
@@ -391,6 +400,13 @@ class Loop:
             return self.module(x, target=y, num_draws=self.o.num_draws)
         except NonFiniteLossError as error:  # found by the model itself, which says where it comes from
             raise NonFiniteError(str(error)) from error
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ValueError(
+                f"batch norm cannot be trained by a batch of one example, as batch {self.state.batch} of train_loader "
+                f"is: give it drop_last=True, or another batch_size ({error})"
+            ) from error
 
     def _show(self) -> None:
         state = self.state
@@ -432,6 +448,8 @@ class Loop:
         return {f"val_{key}": value for key, value in metrics.items() if key != "num_data"}
 
     def _patience_is_over(self) -> bool:
+        if any(isinstance(part, Chain) and not len(part.store) for part in self.model.posterior.modules()):
+            self.state.bad_epochs = 0  # its burn-in is no part of what predicts
         if self.o.patience is None or self.state.bad_epochs < self.o.patience or self.state.is_plain:
             return False
         self._note(f"stopped early: no better validation nll for {self.o.patience} epochs")
