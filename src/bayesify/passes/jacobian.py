@@ -121,7 +121,7 @@ def _looped(
         options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
         found.append([torch.autograd.grad(out, [*mine.values()], row, **options) for row in rows[i]])
     return {
-        name: torch.stack([torch.stack([one[j] for one in example]) for example in found])
+        name: torch.stack([torch.stack([one[j] for one in example]) for example in found]).detach()
         for j, name in enumerate(mine)
     }
 

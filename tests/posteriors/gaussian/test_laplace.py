@@ -198,6 +198,22 @@ def test_kronecker_factors_by_their_definition(name: str) -> None:
         assert found.reasons == {"shift": "it meets another operation than a linear one"}
 
 
+def test_random_combinations_of_many_outputs_have_the_curvature_as_their_mean(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """500 passes with 2 signs each: (lᵀ J)² of one example has a variance of at most 2 h² / 2, so that the mean of a
+    sum over examples is within √(1/500) of it, times six, at a failure rate under 1e-6."""
+    make, x = NETS["mlp"]
+    _, exact = found_pass(make(), x, "diag")
+    monkeypatch.setattr("bayesify.posteriors.gaussian.curvature.MOST_COLUMNS", 2)
+    model = bf.bayesify(make(), bf.Laplace("kron"), num_data=len(x))
+    batch = (x, torch.zeros(len(x)).long())
+    data = TrainingData(lambda: [batch] * 500, len(x), model.likelihood, model.pick)
+    found = curvature(model.net.eval(), model.posterior.slots, "diag", data)
+    for one, other in zip(found.blocks, exact.blocks, strict=True):
+        assert ((one.values - other.values).abs() <= 6 * 500**-0.5 * other.values + 1e-12).all()
+
+
 def naive_rows(net: nn.Module, x: Tensor) -> dict[str, tuple[list[Tensor], list[Tensor]]]:
     """layer -> inputs (rows, in) and gradients (classes · rows, out) of every group."""
     seen: dict[str, tuple[Tensor, Tensor]] = {}
@@ -323,12 +339,23 @@ def test_a_prior_precision_by_validation_and_one_for_each_layer() -> None:
     assert deltas[0] == deltas[1] != deltas[2] == deltas[3]
 
 
-def test_members_and_draws_of_weights() -> None:
+def test_members_and_draws_of_weights(tmp_path: Path) -> None:
     net, x, y = classes()
     model = bf.bayesify(net, bf.DeepEnsemble(bf.Laplace("diag", prior_precision=1.0), 2))
     notes = bf.fit(model, loader(x, y), progress=False).notes
     assert any(text.startswith("member 1: Laplace: diag") for text in notes)
     assert model.predict(x, 6).num_draws == 6
+    bf.save(model, tmp_path / "both.safetensors")
+    again = bf.load(tmp_path / "both.safetensors", classes()[0])
+    files = []
+    for i in range(2):
+        one = bf.bayesify(model.member(i), bf.Laplace("diag", prior_precision=1.0))
+        bf.fit(one, loader(x, y), progress=False)
+        bf.save(one, tmp_path / f"{i}.safetensors")
+        files.append(tmp_path / f"{i}.safetensors")
+    merged = bf.merge(files, classes()[0])
+    seen = [m.predict(x, 6, generator=torch.Generator().manual_seed(0)).probs for m in (model, again, merged)]
+    assert torch.equal(seen[0], seen[1]) and torch.allclose(seen[0], seen[2], atol=1e-6)
     drawn = bf.bayesify(classes()[0], bf.Laplace("diag", linearised=False))
     bf.fit(drawn, loader(x, y), progress=False)
     one, other = drawn.eval()(x), drawn(x)

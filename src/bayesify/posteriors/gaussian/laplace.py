@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bayesify.posteriors.base import TrainingData
+from bayesify.posteriors.base import Posterior, TrainingData
 from bayesify.posteriors.gaussian.curvature import Pass, curvature
 from bayesify.posteriors.gaussian.evidence import Group, Noise, flat_spectrum, log_evidence, maximised
 from bayesify.posteriors.gaussian.gaussian import Gaussian
@@ -160,6 +160,10 @@ class Laplace(Gaussian):
             shapes = {name: slots[0].get().shape for name, slots in self.slots.items()}
             made = Precision.from_shapes(shapes, stored)
             self.covariance = made.to(next(iter(self.slots.values()))[0].get().device)
+
+    def take_over(self, other: Posterior) -> None:
+        assert isinstance(other, Laplace)
+        self.covariance, self.reasons, self.log_evidence = other.covariance, other.reasons, other.log_evidence
 
     def plain_data(self) -> Any:
         return (
