@@ -1,5 +1,5 @@
-"""Laplace's approximation of networks that nobody here wrote: factors where weights meet linear operations, else diagonals
-that are named; layer by layer the same as by whole Jacobians."""
+"""Laplace on networks that nobody here wrote: factors where weights meet linear operations, else diagonals, by name;
+layer by layer the same as by whole Jacobians."""
 
 from typing import Any
 
