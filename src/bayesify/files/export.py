@@ -1,9 +1,10 @@
-"""bf.export: a model as a program that needs no bayesify: its frozen predictor, and of moments those of the outputs."""
+"""bf.export: a model's frozen predictor as a program that needs no bayesify."""
 
 import importlib.util
 import json
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from torch import Generator, Tensor, nn
 from bayesify.atomic import write_atomically
 from bayesify.batches import beside
 from bayesify.checks import check_whole
+from bayesify.data.normalisation import Normalisation
+from bayesify.execution import compiling
 from bayesify.files.derivatives import traced
+from bayesify.passes.joined import Joined
 from bayesify.passes.moments import is_moments
 from bayesify.predict.fixed_moments import FixedMoments
 from bayesify.predict.frozen import Frozen
 from bayesify.torch_internals import pytree
-from bayesify.weights import as_arguments, as_call
+from bayesify.weights import Call, as_arguments, as_call
 
 SUFFIXES = (".pt2", ".onnx")
 ONE_FILE = 2**30  # bytes of weights up to which an ONNX file holds them itself
@@ -33,6 +37,7 @@ def export(
     num_draws: int = 20,
     seed: int = 0,
     class_names: Sequence[str] | None = None,
+    normalise: Normalisation | None = None,
 ) -> torch.export.ExportedProgram:
     """Write what `model.freeze(num_draws)` predicts as a program that needs no bayesify; also returned.
 
@@ -44,6 +49,8 @@ def export(
     num_draws: draws of the weights in the program, made with this `seed`
     class_names: written into the file with method, likelihood, draws, seed and version: in ONNX as its metadata, in
                a program as its extra file "bayesify.json"
+    normalise: of the training data: the first tensor is taken in original units, in `x` and in the program, and mean
+               and variance of numbers come in those of the targets
 
     Outputs by name: of classes probs, entropy and mutual_information, in nats; of numbers mean, variance (in all) and
     epistemic (the draws' part of it). `bf.DensityPropagation` has the moments of the network's output beside them, for
@@ -62,46 +69,65 @@ def export(
     check_whole(seed, "seed", 0)
     frozen = model if isinstance(model, Frozen) else model.freeze(num_draws, Generator().manual_seed(seed))
     x = beside(frozen, x)
-    frozen.prepare(x)
     _check_size(frozen, path)
-    program, outputs = _program(frozen, x)
+    program, outputs = _program(frozen, x, normalise)
     about = _about(frozen, seed, class_names)
     if path.suffix == ".pt2":
         write_atomically(path, lambda partial: _save_program(program, partial, about))
     else:
         args, kwargs = as_arguments(x)
-        _save_onnx(program, path, [*_names("x", args), *kwargs], outputs, about)
+        _save_onnx(program, path, [*_names("x", args), *kwargs], outputs, about, frozen.num_bytes)
     return program
 
 
 class _Flat(nn.Module):
     """The predictor as a function of the tensors of an input, in order, to tensors in order, called `names`."""
 
-    def __init__(self, frozen: Frozen, x: Any) -> None:
+    def __init__(self, frozen: Frozen, x: Any, normalise: Normalisation | None) -> None:
         super().__init__()
         self.frozen = frozen
+        self.normalise = normalise
         leaves, self.structure = pytree.tree_flatten(as_arguments(x))
         self.example = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
         self.fixed = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves]
         with torch.no_grad():
+            frozen.prepare_for(self._call(*self.example))
             self.names = [*self.named(*self.example)]
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.named(*tensors).values())
 
     def named(self, *tensors: Tensor) -> dict[str, Tensor]:
-        given = iter(tensors)
-        leaves = [next(given) if fixed is None else fixed[0] for fixed in self.fixed]
-        args, kwargs = pytree.tree_unflatten(leaves, self.structure)
-        call, core = as_call(args, kwargs), self.frozen.core
+        call, core = self._call(*tensors), self.frozen.core
         if not isinstance(core, FixedMoments):
-            return self.frozen.summarized(core.outputs(call, self.frozen.batched))._asdict()
+            with Joined() if self.frozen.batched and compiling() else nullcontext():
+                outputs = core.outputs(call, self.frozen.batched)
+            return self._in_units(self.frozen.summarized(outputs)._asdict())
         moments = [core.moments(call, member) for member in range(core.members)]
-        found = self.frozen.summarized(core.drawn(moments))._asdict()
+        found = self._in_units(self.frozen.summarized(core.drawn(moments))._asdict())
         for i, each in enumerate(moments):
             name = "output" if len(moments) == 1 else f"member{i}_output"
             found |= zip(_names(name, each), pytree.tree_leaves(each), strict=True)
         return found
+
+    def _call(self, *tensors: Tensor) -> Call:
+        """What the network gets."""
+        if self.normalise is not None:
+            tensors = (self.normalise.inputs(tensors[0]), *tensors[1:])
+        given = iter(tensors)
+        leaves = [next(given) if fixed is None else fixed[0] for fixed in self.fixed]
+        args, kwargs = pytree.tree_unflatten(leaves, self.structure)
+        return as_call(args, kwargs)
+
+    def _in_units(self, found: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Numbers in the units of the targets."""
+        n = self.normalise
+        if n is None or "mean" not in found:
+            return found
+        return {
+            k: n.original_mean(v) if k == "mean" else n.original_std(n.original_std(v))
+            for k, v in found.items()
+        }
 
 
 class _Named(nn.Module):
@@ -115,12 +141,12 @@ class _Named(nn.Module):
         return dict(zip(self.names, self.program(*tensors), strict=True))
 
 
-def _program(frozen: Frozen, x: Any) -> tuple[Any, list[str]]:
+def _program(frozen: Frozen, x: Any, normalise: Normalisation | None) -> tuple[Any, list[str]]:
     """For a batch of any size, with the draws at once, which is the shortest program, or one after the other; else for
     batches of this size."""
-    flat = _Flat(frozen, x).eval()
+    flat = _Flat(frozen, x, normalise).eval()
     single = isinstance(frozen.core, FixedMoments) or frozen.num_draws == 1
-    tries = [(None, True)] if single else [(True, True), (False, True)]
+    tries: list[tuple[bool | None, bool]] = [(None, True)] if single else [(True, True), (False, True)]
     tries += [(batched, False) for batched, _ in tries]
     errors: list[Exception] = []
     before = frozen.batched
@@ -144,7 +170,8 @@ def _traced(flat: _Flat, free: bool) -> Any:
     core = flat.frozen.core
     swept = isinstance(core, FixedMoments) and getattr(core.posterior, "swept", False)
     with torch.no_grad():
-        module = _Named(traced(flat, example) if swept else flat, flat.names)
+        # derivatives and vmap end in plain operations
+        module = _Named(traced(flat, example) if swept or flat.frozen.batched else flat, flat.names)
         batch = ({0: torch.export.Dim("batch")},) * len(example)
         program = torch.export.export(
             module,
@@ -231,7 +258,7 @@ def _save_program(program: Any, path: Path, about: dict[str, str]) -> None:
 
 
 def _save_onnx(
-    program: Any, path: Path, inputs: list[str], outputs: list[str], about: dict[str, str]
+    program: Any, path: Path, inputs: list[str], outputs: list[str], about: dict[str, str], num_bytes: int
 ) -> None:
     named = ({0: "batch"}, *({},) * (len(inputs) - 1))  # the free dimension, which all inputs share
     with warnings.catch_warnings():
@@ -246,7 +273,7 @@ def _save_onnx(
         )
     assert onnx is not None
     onnx.model.metadata_props.update(about)
-    if sum(t.nbytes for t in program.state_dict.values()) < ONE_FILE:
+    if num_bytes < ONE_FILE:
         write_atomically(path, onnx.save)
     else:
         onnx.save(path)  # the weights go to a second file, by the name of the first

@@ -112,6 +112,9 @@ class FixedMask(nn.Module):
 class StoredMask(nn.Module):
     """A dropout layer whose mask is a tensor, put in from outside: y = s ∘ x + t."""
 
+    scale: Tensor
+    shift: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("scale", torch.ones(()))

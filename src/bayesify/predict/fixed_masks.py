@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from bayesify.posteriors.dropout import SEED, FixedMask, StoredMask, dropout_layers

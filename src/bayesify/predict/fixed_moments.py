@@ -57,7 +57,7 @@ class FixedMoments(nn.Module):
     def moments(self, call: Call, member: int) -> Any:
         """Of the outputs of one member."""
         found = finished(self.posterior.run(self.net, call, member))
-        return replace(self.pick(found), Tensor, certain)
+        return pytree.tree_map(Tensor.detach, replace(self.pick(found), Tensor, certain))
 
     def outputs(self, call: Call, batched: bool | None) -> Any:
         """(draws, batch, ...): what each draw predicts."""

@@ -8,13 +8,13 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.posteriors import without_guards
+from bayesify.posteriors.dropout import SEED
 from bayesify.predict.fixed_draws import FixedDraws
 from bayesify.predict.fixed_masks import FixedMasks
 from bayesify.predict.fixed_moments import FixedMoments
 from bayesify.predict.frozen import Frozen
 from bayesify.predict.pick import picked
 from bayesify.predict.prediction import shares
-from bayesify.posteriors.dropout import SEED
 from bayesify.weights.copies import copy_of
 
 Draws = dict[str, list[Tensor]]  # the values of a tensor, one for each pass
@@ -29,16 +29,14 @@ def freeze(model: Any, num_draws: int, generator: Generator | None) -> Frozen:
     if model.posterior.sampling == "moments":
         device = None if generator is None else generator.device
         seed = int(torch.randint(2**62, (), generator=generator, device=device))
-        pair = copy_of(nn.ModuleList([model.net, model.posterior])).eval().requires_grad_(False)
-        core = FixedMoments(*pair, num_draws=-(-num_draws // members), pick=pick, seed=seed)
+        net, posterior = copy_of(nn.ModuleList([model.net, model.posterior])).eval().requires_grad_(False)
+        core = FixedMoments(net, posterior, -(-num_draws // members), pick, seed)
     else:
         core = _with_draws(model, members, each, generator, pick)
     return Frozen(core, likelihood, model.calibration, model.method.name)
 
 
-def _with_draws(
-    model: Any, members: int, each: int, generator: Generator | None, pick: Any
-) -> FixedDraws:
+def _with_draws(model: Any, members: int, each: int, generator: Generator | None, pick: Any) -> FixedDraws:
     """Members one after the other, each with its draws; tensors in which members differ are among the draws."""
     nets = model.posterior.nets(model.net)
     drawn = [_drawn(model.posterior, member, each, generator) for member in range(members)]

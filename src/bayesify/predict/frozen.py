@@ -118,7 +118,7 @@ class Frozen(nn.Module):
 
     def prepare(self, x: Any) -> None:
         """Let it see the shapes of an input, which the first call does otherwise."""
-        self._prepare(as_call(x))
+        self.prepare_for(as_call(x))
 
     def cost(self, x: Any) -> Cost:
         """Of a call with `x`: passes of the network, bytes stored, and measured milliseconds (median of a few)."""
@@ -148,8 +148,8 @@ class Frozen(nn.Module):
         return super().train(False)
 
     @torch.no_grad()
-    def _prepare(self, call: Call) -> None:
-        """Threads that come first at once each make the same, from its seed."""
+    def prepare_for(self, call: Call) -> None:
+        """As `prepare`, of a call. Threads that come first at once each make the same, from its seed."""
         if not self.core.ready:
             core = _twin(self.core)
             core.prepare(call)
@@ -158,7 +158,7 @@ class Frozen(nn.Module):
     @torch.no_grad()
     def _outputs(self, call: Call) -> Any:
         """By a core that no other thread uses: their passes put draws into a network. Twins share all tensors."""
-        self._prepare(call)
+        self.prepare_for(call)
         idle = self.idle
         try:
             core = idle.pop()

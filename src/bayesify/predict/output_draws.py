@@ -30,8 +30,8 @@ def draws_of(output: Any, num_draws: int, generator: Generator | None, at_once: 
 
 
 def fixed_noise(output: Any, num_draws: int, generator: Generator) -> Any:
-    """Noise for `with_noise`, the same for every example, (draws, 1, ...): over the draws its mean is exactly 0 and its
-    variance 1, and where draws are many its covariance the unit matrix."""
+    """Noise for `with_noise`, the same for every example, (draws, 1, ...): over the draws its mean is exactly 0, its
+    variance 1 and, where draws are many, its covariance the unit matrix."""
     if type(output) in (tuple, list):
         return tuple(fixed_noise(head, num_draws, generator) for head in output)
     like = torch.empty((1, *output.mean.shape[1:]), dtype=torch.float64)
