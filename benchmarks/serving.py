@@ -3,7 +3,8 @@
     python benchmarks/serving.py
     python benchmarks/serving.py --net lenet --batches 1
 
-On one CPU thread; times are the medians of blocks of calls. The last column is the largest difference between the
+Times are CPU milliseconds of one thread, so that other work on the machine does not count: the least of five blocks
+of calls. The last column is the largest difference between the
 probabilities of onnxruntime and those of the frozen predictor.
 """
 
@@ -11,6 +12,7 @@ import argparse
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +20,7 @@ import torch
 
 import bayesify as bf
 from bayesify.nets import make
-from timing import measure, table
+from timing import table
 
 SHAPES = {"lenet": (1, 28, 28), "lenet_small": (1, 28, 28), "resnet20": (3, 32, 32)}
 METHODS = {
@@ -30,6 +32,17 @@ METHODS = {
 }
 
 
+def milliseconds(call: Callable[[], object], calls: int) -> float:
+    """Of one call."""
+    blocks = []
+    for _ in range(6):  # the first one warms up
+        start = time.process_time()
+        for _ in range(calls):
+            call()
+        blocks.append(time.process_time() - start)
+    return 1e3 * min(blocks[1:]) / calls
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -38,7 +51,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=[*METHODS])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 32])
     parser.add_argument("--draws", type=int, default=20)
-    parser.add_argument("--budget", type=float, default=1.5, help="seconds for each time")
+    parser.add_argument("--calls", type=int, default=10, help="in each of the five blocks")
     a = parser.parse_args()
     import onnxruntime
 
@@ -63,7 +76,7 @@ def main() -> None:
             feed = {"x": x.numpy()}
             with torch.inference_mode():
                 forward, eager, onnx = (
-                    1e3 * measure(call, "cpu", a.budget).seconds
+                    milliseconds(call, a.calls)
                     for call in (partial(plain, x), partial(frozen, x), partial(session.run, None, feed))
                 )
             cost = frozen.cost(x)

@@ -115,6 +115,16 @@ def test_the_trunk_before_the_first_random_weight_runs_once() -> None:
         assert Counted.calls == 1, batched
 
 
+def test_inference_mode_changes_nothing() -> None:
+    model = bf.bayesify(mlp(), bf.MonteCarloVI(where=bf.where.output), num_data=9).eval()
+    frozen = model.freeze(5, seeded())
+    for frozen.batched in (True, False):
+        with torch.inference_mode():
+            x = torch.ones(5, 4)
+            inside = frozen(x).probs
+        assert torch.equal(inside, frozen(x).probs)
+
+
 def test_many_threads_get_what_one_gets() -> None:
     model = made("cnn", "mc_vi")
     frozen = model.freeze(5)

@@ -14,7 +14,6 @@ from torch import Generator, Tensor, nn
 from bayesify.atomic import write_atomically
 from bayesify.batches import beside
 from bayesify.checks import check_whole
-from bayesify.data.normalisation import Normalisation
 from bayesify.execution import compiling
 from bayesify.files.derivatives import traced
 from bayesify.passes.joined import Joined
@@ -37,7 +36,7 @@ def export(
     num_draws: int = 20,
     seed: int = 0,
     class_names: Sequence[str] | None = None,
-    normalise: Normalisation | None = None,
+    normalise: Any = None,
 ) -> torch.export.ExportedProgram:
     """Write what `model.freeze(num_draws)` predicts as a program that needs no bayesify; also returned.
 
@@ -49,8 +48,8 @@ def export(
     num_draws: draws of the weights in the program, made with this `seed`
     class_names: written into the file with method, likelihood, draws, seed and version: in ONNX as its metadata, in
                a program as its extra file "bayesify.json"
-    normalise: of the training data: the first tensor is taken in original units, in `x` and in the program, and mean
-               and variance of numbers come in those of the targets
+    normalise: a `bf.data.Normalisation` of the training data: the first tensor is taken in original units, in `x` and
+               in the program, and mean and variance of numbers come in those of the targets
 
     Outputs by name: of classes probs, entropy and mutual_information, in nats; of numbers mean, variance (in all) and
     epistemic (the draws' part of it). `bf.DensityPropagation` has the moments of the network's output beside them, for
@@ -61,12 +60,13 @@ def export(
     >>> bf.export(model, x[:2], "model.onnx")
     >>> onnxruntime.InferenceSession("model.onnx").run(["probs", "mutual_information"], {"x": x.numpy()})
     """
+    check_whole(num_draws, "num_draws", 1)
+    check_whole(seed, "seed", 0)
     path = Path(path)
     if path.suffix not in SUFFIXES:
         raise ValueError(f"path={str(path)!r} must end in {' or '.join(SUFFIXES)}, which says the format")
     if path.suffix == ".onnx":
         _check_packages()
-    check_whole(seed, "seed", 0)
     frozen = model if isinstance(model, Frozen) else model.freeze(num_draws, Generator().manual_seed(seed))
     x = beside(frozen, x)
     _check_size(frozen, path)
@@ -83,7 +83,7 @@ def export(
 class _Flat(nn.Module):
     """The predictor as a function of the tensors of an input, in order, to tensors in order, called `names`."""
 
-    def __init__(self, frozen: Frozen, x: Any, normalise: Normalisation | None) -> None:
+    def __init__(self, frozen: Frozen, x: Any, normalise: Any) -> None:
         super().__init__()
         self.frozen = frozen
         self.normalise = normalise
@@ -141,7 +141,7 @@ class _Named(nn.Module):
         return dict(zip(self.names, self.program(*tensors), strict=True))
 
 
-def _program(frozen: Frozen, x: Any, normalise: Normalisation | None) -> tuple[Any, list[str]]:
+def _program(frozen: Frozen, x: Any, normalise: Any) -> tuple[Any, list[str]]:
     """For a batch of any size, with the draws at once, which is the shortest program, or one after the other; else for
     batches of this size."""
     flat = _Flat(frozen, x, normalise).eval()

@@ -18,6 +18,7 @@ from bayesify.predict.fixed_draws import FixedDraws
 from bayesify.predict.fixed_moments import FixedMoments
 from bayesify.predict.prediction import is_loader, over_batches
 from bayesify.predict.predictive import Predictive
+from bayesify.torch_internals import pytree
 from bayesify.weights import Call, as_call
 
 REPEATS = 5  # timed calls of `cost`
@@ -158,21 +159,28 @@ class Frozen(nn.Module):
     @torch.no_grad()
     def _outputs(self, call: Call) -> Any:
         """By a core that no other thread uses: their passes put draws into a network. Twins share all tensors."""
-        self.prepare_for(call)
-        idle = self.idle
-        try:
-            core = idle.pop()
-        except IndexError:
-            core = _twin(self.core)
-        try:
-            return core.outputs(call, self.batched)
-        finally:
-            idle.append(core)
+        with torch.inference_mode(False):  # whose tensors cannot tell that they were written into
+            call = pytree.tree_map(_own, call)
+            self.prepare_for(call)
+            idle = self.idle
+            try:
+                core = idle.pop()
+            except IndexError:
+                core = _twin(self.core)
+            try:
+                return core.outputs(call, self.batched)
+            finally:
+                idle.append(core)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         found = super()._apply(fn, recurse)
         self.idle = deque([self.core])  # twins hold the old tensors
         return found
+
+
+def _own(value: Any) -> Any:
+    """A tensor that was made in inference mode as one that was not."""
+    return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
 
 
 def _twin(core: FixedDraws | FixedMoments) -> Any:
