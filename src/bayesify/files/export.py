@@ -90,9 +90,12 @@ class _Flat(nn.Module):
         leaves, self.structure = pytree.tree_flatten(as_arguments(x))
         self.example = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
         self.fixed = [None if isinstance(leaf, Tensor) else (leaf,) for leaf in leaves]
+        # what is learned of layouts in the first pass of moments holds for more than one example
+        first = map(_at_least_two, self.example) if isinstance(frozen.core, FixedMoments) else self.example
+        given = tuple(first)
         with torch.no_grad():
-            frozen.prepare_for(self._call(*self.example))
-            self.names = [*self.named(*self.example)]
+            frozen.prepare_for(self._call(*given))
+            self.names = [*self.named(*given)]
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.named(*tensors).values())
