@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from frozen_cases import needs_onnx
 from torch import Tensor, nn
 
 import bayesify as bf
 from bayesify.nets import make
 
-needs_onnx = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")),
-    reason="onnx, onnxscript and onnxruntime are not installed",
-)
 NETS: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "lenet_small": ((1, 28, 28), {}),
     "resnet20": ((3, 16, 16), {}),

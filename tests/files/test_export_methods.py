@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from frozen_cases import METHODS, example, made
-from test_export import needs_onnx
+from frozen_cases import METHODS, example, made, needs_onnx
 from torch import Tensor, nn
 
 import bayesify as bf

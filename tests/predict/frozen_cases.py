@@ -1,11 +1,18 @@
 """Small networks of four kinds, for tests of what serves them."""
 
+import importlib.util
 from collections.abc import Callable
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import bayesify as bf
+
+needs_onnx = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")),
+    reason="onnx, onnxscript and onnxruntime are not installed",
+)
 
 
 class TinyTransformer(nn.Module):
