@@ -185,8 +185,10 @@ class Loop:
             state.history.notes.append(str(caution))
         if state.ema is not None:
             state.ema.finish()
-        own = any(isinstance(part, RunningStats) for part in self.model.posterior.modules())
-        if (state.ema is not None or own) and not self.o.frozen_norm:
+        posterior = self.model.posterior
+        posterior.finish(self.model.net)
+        own = any(isinstance(part, RunningStats) for part in posterior.modules())
+        if (state.ema is not None or own or posterior.averages()) and not self.o.frozen_norm:
             self._settle(state.epoch - 1)  # as in the last validation
         if state.warmup is not None:  # a warm-up longer than the run must not weaken the next one
             self.model.kl_weight.fill_(state.warmup.end)
@@ -378,7 +380,8 @@ class Loop:
         # training's draws stay as they are
         generator = Generator(self.fabric.device).manual_seed(state.epoch)
         with state.ema.in_place() if state.ema is not None else nullcontext(), self.model.uncautioned():
-            if state.ema is not None and not self._norm_is_frozen():
+            averages = state.ema is not None or self.model.posterior.averages()
+            if averages and not self._norm_is_frozen():
                 self._settle(state.epoch)
             metrics = evaluate(self.model, self.val, self.o.val_draws, generator=generator, augment=None)
             if state.is_best(metrics["nll"]) and self.folder.path is not None:
