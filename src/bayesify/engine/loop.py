@@ -12,7 +12,7 @@ from bayesify import torch_internals as internals
 from bayesify.batches import first_of, inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, NonFiniteLossError
 from bayesify.engine.apart import MemberGradients, apart
-from bayesify.engine.averaging import settle_statistics
+from bayesify.engine.averaging import SETTLING_DRAW, settle_statistics
 from bayesify.engine.capture import CapturedGradients
 from bayesify.engine.fingerprint import fingerprint_of
 from bayesify.engine.finite import FiniteCheck
@@ -208,7 +208,10 @@ class Loop:
         self._note(f"calibrated on the validation data: {quantity(self.model.likelihood)} {value:.4g}")
 
     def _settle(self, epoch: int) -> None:
+        """Statistics of batch norm, and those of every draw that has its own."""
         settle_statistics(self.model, self.train, epoch, self.fabric)
+        for _ in self.model.posterior.settling():
+            settle_statistics(self.model, self.train, epoch, self.fabric, SETTLING_DRAW)
 
     def _check_draws(self) -> None:
         """After the last epoch: has a chain settled, do several agree?"""

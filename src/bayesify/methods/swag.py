@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import torch
 from torch import nn
 
-from bayesify.checks import Count, NotNegative, Range
+from bayesify.checks import Count, NotNegative, NotNegativeCount, Range
 from bayesify.methods.base import Method
 from bayesify.methods.thermostat_mcmc import DTYPES
 from bayesify.names import lookup
@@ -37,6 +37,9 @@ class SWAG(Method):
     rank:     K, columns of the covariance; each takes as much memory as the network
     deviation_dtype: of these: "float32" or "bfloat16"; None: the parameters' own
 
+    num_settled: with batch norm `bf.fit` finds statistics for so many draws, each its own, and predictions take these;
+              0: every draw takes those of the mean, which are too small for it
+
     In a loop of one's own `model.optimizer(lr)` is SGD that keeps them at its steps, when `burn_in` and `every` are
     whole numbers of steps or `model.optimizer(lr, num_steps=...)` says how long the run is; else `model.collect()`
     keeps one. With batch norm `torch.optim.swa_utils.update_bn(loader, model)` then takes the statistics of the mean.
@@ -59,6 +62,7 @@ class SWAG(Method):
     burn_in: NotNegative | None = None
     rank: Annotated[int, Range(least=FEWEST)] = 20
     deviation_dtype: str | None = None
+    num_settled: NotNegativeCount = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,7 +84,7 @@ class SWAG(Method):
 
     def posterior(self, net: nn.Module, selection: Selection, example: Any) -> WeightAverage:
         dtype = None if self.deviation_dtype is None else DTYPES[self.deviation_dtype]
-        return WeightAverage(net, selection, self.due, self.rank, dtype)
+        return WeightAverage(net, selection, self.due, self.rank, dtype, self.num_settled)
 
     def default_lr(self, model: Any) -> float:
         return 1e-2

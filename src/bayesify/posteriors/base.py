@@ -28,7 +28,7 @@ class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `undecayed`,
-    `seldom`, `member`, `fold`, `install`, `begin`, `collect`, `averages`, `finish`, `shift`, `check_finite`, `diverged`,
+    `seldom`, `member`, `fold`, `install`, `begin`, `collect`, `averages`, `settling`, `finish`, `shift`, `check_finite`, `diverged`,
     `caution`,
     `extra_tensors`, `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`,
     `describe`, `notes`.
@@ -127,6 +127,11 @@ class Posterior(nn.Module, ABC):
     def averages(self) -> bool:
         """Is its mean another network than the one that trains, which batch norm has no statistics of yet?"""
         return False
+
+    def settling(self) -> Iterator[None]:
+        """One draw after the other in the place of the mean, in passes of training without gradients, for batch norm to
+        learn its statistics; of posteriors whose predictions take them."""
+        return iter(())
 
     def finish(self, net: nn.Module) -> None:  # noqa: B027
         """A run has ended: leave the weights of its networks as they shall be."""

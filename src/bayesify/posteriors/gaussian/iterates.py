@@ -43,11 +43,11 @@ class IterateCovariance(Covariance):
 
     def deviations(self, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         first = next(iter(self.squares.values()))
-        among = {"generator": generator, "device": first.device}
-        z2 = torch.randn((n, self.num_columns), dtype=first.dtype, **among)
+        device = first.device if generator is None else generator.device
+        z2 = torch.randn((n, self.num_columns), dtype=first.dtype, generator=generator, device=device).to(first)
         found = {}
         for name, var in self._diagonal().items():
-            z1 = torch.randn((n, *var.shape), dtype=var.dtype, **among)
+            z1 = torch.randn((n, *var.shape), dtype=var.dtype, generator=generator, device=device).to(var)
             columns = self.columns[name].to(var.dtype).flatten(1)  # (K, entries)
             low = (z2.to(var.dtype) @ columns).view_as(z1)
             found[name] = var.sqrt() * z1 + low / math.sqrt(self._divisor())
