@@ -79,8 +79,9 @@ class MovingAverage:
 def settle_statistics(
     model: Any, loader: Iterable[Any], epoch: int, fabric: Any, num_batches: int = SETTLING
 ) -> None:
-    """Running statistics of batch norm by the weights as they are: the plain average over the first `num_batches` batches
-    of an epoch, of every member and component by itself. Random states stay as they were, and so does the data order.
+    """Running statistics of batch norm by the weights as they are: the plain average over the first `num_batches`
+    batches of an epoch, of every member and component by itself. Random states stay as they were, and so does the data
+    order.
 
     An average over steps lags behind weights that move; those of averaged weights it never belonged to.
     """

@@ -52,8 +52,8 @@ class SWAG(Method):
     name = "swag"
     about = "mean and low-rank covariance of the iterates of SGD"
     paper = (
-        "W. J. Maddox, T. Garipov, P. Izmailov, D. Vetrov, A. G. Wilson: A Simple Baseline for Bayesian Uncertainty in "
-        "Deep Learning. NeurIPS 2019."
+        "W. J. Maddox, T. Garipov, P. Izmailov, D. Vetrov, A. G. Wilson: A Simple Baseline for Bayesian Uncertainty "
+        "in Deep Learning. NeurIPS 2019."
     )
 
     where: Where = where.all
@@ -111,7 +111,9 @@ class SWAG(Method):
     def check_optimizer(self, optimizer: torch.optim.Optimizer, model: Any) -> None:
         """Any may go on, but not over shards."""
         if is_sharded(model):
-            raise RuntimeError("swag does not keep iterates of sharded parameters (FSDP2): use strategy='ddp'")
+            raise RuntimeError(
+                "swag does not keep iterates of sharded parameters (FSDP2): use strategy='ddp'"
+            )
 
     def due(self, num_steps: int | None, trained: bool = False) -> Due | None:
         """When to keep iterates in a run of `num_steps` steps, perhaps from a network that is trained already; None

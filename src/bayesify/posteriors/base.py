@@ -28,10 +28,9 @@ class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `undecayed`,
-    `seldom`, `member`, `fold`, `install`, `begin`, `collect`, `averages`, `settling`, `finish`, `shift`, `check_finite`, `diverged`,
-    `caution`,
-    `extra_tensors`, `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`,
-    `describe`, `notes`.
+    `seldom`, `member`, `fold`, `install`, `begin`, `collect`, `averages`, `settling`, `finish`, `shift`,
+    `check_finite`, `diverged`, `caution`, `extra_tensors`, `references`, `idle_entries`, `make_room`, `take_over`,
+    `plain_data`, `take_plain_data`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -129,11 +128,11 @@ class Posterior(nn.Module, ABC):
         return False
 
     def settling(self) -> Iterator[None]:
-        """One draw after the other in the place of the mean, in passes of training without gradients, for batch norm to
-        learn its statistics; of posteriors whose predictions take them."""
+        """One draw after the other in the place of the mean, in passes of training without gradients, for batch norm
+        to learn its statistics; of posteriors whose predictions take them."""
         return iter(())
 
-    def finish(self, net: nn.Module) -> None:  # noqa: B027
+    def finish(self, net: nn.Module) -> None:
         """A run has ended: leave the weights of its networks as they shall be."""
 
     def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:

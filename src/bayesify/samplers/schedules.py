@@ -86,7 +86,7 @@ class EvenTimes:
 
 
 def burn_in_steps(burn_in: float, num_steps: int | None) -> int | None:
-    """A burn-in in steps, of a run of `num_steps` steps where it is a share below 1; None where that cannot be said."""
+    """A burn-in in steps, of a run of `num_steps` where it is a share below 1; None where that cannot be said."""
     if not 0 < burn_in < 1:
         return int(burn_in)
     return None if num_steps is None else int(burn_in * num_steps)

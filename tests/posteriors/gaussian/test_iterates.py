@@ -71,8 +71,8 @@ def test_draws_have_that_covariance() -> None:
 
 def test_long_runs_in_float32_keep_small_variances() -> None:
     """10,000 iterates of weights of 30 that vary by 0.01. A step moves the mean by d/n, which may be rounded away, so
-    that it is off by √Σ (k/n)² (d_k/k)² = std/√n at most, six times that but for one seed of a million; the variance by
-    the square of that, and by √n roundings of 2⁻²⁴. E w² − (E w)² in float32 is off by more than half of it."""
+    that it is off by √Σ (k/n)² (d_k/k)² = std/√n at most, six times that but for one seed of a million; the variance
+    by the square of that, and by √n roundings of 2⁻²⁴. E w² − (E w)² in float32 is off by more than half of it."""
     generator = torch.Generator().manual_seed(3)
     n, std = 10_000, 1e-2
     path = 30 + std * torch.randn(n, 3, generator=generator)
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused() -> None:
     assert all(torch.equal(kept[name], value) for name, value in other.tensors().items())
     assert math.isclose(other.variance()["b"][0], found.variance()["b"][0])
     for name, count in (("columns.b", 7), ("mean.b", 7), ("squares.a.weight", 7)):
-        with pytest.raises(ValueError, match=r"do not fit 7 of them at rank 5"):
+        with pytest.raises(ValueError, match=r"does not fit 7 iterates at rank 5"):
             other.take({**kept, name: kept[name][:1]}, count)
-    with pytest.raises(ValueError, match=r"do not fit 3 of them"):
+    with pytest.raises(ValueError, match=r"does not fit 3 iterates"):
         other.take(kept, 3)

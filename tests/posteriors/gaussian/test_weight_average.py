@@ -20,7 +20,9 @@ def net(seed: int = 0) -> nn.Sequential:
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2))
 
 
-def trained(method: bf.SWAG | None = None, steps: int = 30, seed: int = 0) -> tuple[bf.BayesianModule, list[dict[str, Tensor]]]:
+def trained(
+    method: bf.SWAG | None = None, steps: int = 30, seed: int = 0
+) -> tuple[bf.BayesianModule, list[dict[str, Tensor]]]:
     """A model after so many steps of its own optimiser, and the weights after each."""
     method = bf.SWAG(burn_in=5, every=2, rank=4) if method is None else method
     model = bf.bayesify(net(seed), method)
@@ -59,12 +61,17 @@ def test_draws_lie_around_the_mean_and_not_the_iterate() -> None:
     for name, var in posterior.covariance.variance().items():
         off = drawn[name].mean(0) - posterior.iterates.means[name]
         assert (off.abs() <= 5.5 * (var / n).sqrt() + 1e-6).all()
-    assert any((p - posterior.iterates.means[name]).abs().max() > 1e-3 for name, p in model.net.named_parameters())
+    assert any(
+        (p - posterior.iterates.means[name]).abs().max() > 1e-3 for name, p in model.net.named_parameters()
+    )
     probs = model.predict(X, 20, generator=torch.Generator().manual_seed(2), batched=True).probs
     weights = posterior.draw(0, 20, torch.Generator().manual_seed(2))
     model.eval()
     with torch.no_grad():
-        each = [torch.func.functional_call(model.net, {k: w[i] for k, w in weights.items()}, (X,)) for i in range(20)]
+        each = [
+            torch.func.functional_call(model.net, {k: w[i] for k, w in weights.items()}, (X,))
+            for i in range(20)
+        ]
     torch.testing.assert_close(probs, torch.stack(each).softmax(-1).mean(0))
 
 
@@ -112,7 +119,9 @@ def test_weights_that_are_not_random_are_averaged_too() -> None:
 
 def test_where_nothing_will_be_kept_is_said_at_once() -> None:
     model = bf.bayesify(net(), bf.SWAG())
-    with pytest.warns(bf.SamplingWarning, match=r"no iterate will be kept: burn_in=None and num_kept=\d+.*num_steps="):
+    with pytest.warns(
+        bf.SamplingWarning, match=r"no iterate will be kept: burn_in=None and num_kept=\d+.*num_steps="
+    ):
         model.optimizer(lr=0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -131,7 +140,9 @@ def test_diverged_weights_are_not_taken_in() -> None:
     model, _ = trained()
     with torch.no_grad():
         model.net[0].weight.fill_(torch.nan)
-    with pytest.raises(NonFiniteError, match=r"0\.weight is not finite after step 30: take a smaller learning rate"):
+    with pytest.raises(
+        NonFiniteError, match=r"0\.weight is not finite after step 30: take a smaller learning rate"
+    ):
         model.collect()
 
 
@@ -146,7 +157,14 @@ def test_copies_and_other_dtypes() -> None:
     assert model.posterior.draw(0, 2)["0.weight"].dtype == torch.float64
 
 
-@pytest.mark.parametrize("method", [bf.SWAG(burn_in=5, every=2, rank=4), bf.SWAG(burn_in=5, every=2, rank=40, deviation_dtype="bfloat16"), bf.SWAG()])
+@pytest.mark.parametrize(
+    "method",
+    [
+        bf.SWAG(burn_in=5, every=2, rank=4),
+        bf.SWAG(burn_in=5, every=2, rank=40, deviation_dtype="bfloat16"),
+        bf.SWAG(),
+    ],
+)
 def test_files(method: bf.SWAG, tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bf.SamplingWarning)
@@ -157,9 +175,13 @@ def test_files(method: bf.SWAG, tmp_path: Path) -> None:
     assert header_of(again) == header_of(model)
     mine, theirs = model.state_dict(), again.state_dict()
     assert mine.keys() == theirs.keys()
-    assert all(torch.equal(value, theirs[name]) and value.dtype == theirs[name].dtype for name, value in mine.items())
+    assert all(
+        torch.equal(value, theirs[name]) and value.dtype == theirs[name].dtype for name, value in mine.items()
+    )
     if method.every is not None:
-        first, second = (m.predict(X, 7, generator=torch.Generator().manual_seed(0)).probs for m in (model, again))
+        first, second = (
+            m.predict(X, 7, generator=torch.Generator().manual_seed(0)).probs for m in (model, again)
+        )
         assert torch.equal(first, second)
 
 

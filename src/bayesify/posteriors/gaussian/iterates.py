@@ -44,7 +44,9 @@ class IterateCovariance(Covariance):
     def deviations(self, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         first = next(iter(self.squares.values()))
         device = first.device if generator is None else generator.device
-        z2 = torch.randn((n, self.num_columns), dtype=first.dtype, generator=generator, device=device).to(first)
+        z2 = torch.randn((n, self.num_columns), dtype=first.dtype, generator=generator, device=device).to(
+            first
+        )
         found = {}
         for name, var in self._diagonal().items():
             z1 = torch.randn((n, *var.shape), dtype=var.dtype, generator=generator, device=device).to(var)
@@ -105,13 +107,18 @@ class IterateCovariance(Covariance):
 
     def take(self, tensors: Mapping[str, Tensor], count: int) -> None:
         """Take back what `tensors` gave; what does not fit raises."""
-        columns = {name: tensors[f"columns.{name}"] for name in self.columns}
-        wrong = [name for name, d in columns.items() if len(d) != min(count, self.rank)]
         kinds = (("mean", self.means), ("squares", self.squares))
-        wrong += [name for kind, part in kinds for name, t in part.items() if tensors[f"{kind}.{name}"].shape != t.shape]
-        wrong += [name for name, d in columns.items() if d.shape[1:] != self.columns[name].shape[1:]]
+        columns = {name: tensors[f"columns.{name}"] for name in self.columns}
+        there = {f"{k}.{n}": tensors[f"{k}.{n}"].shape for k, part in kinds for n in part}
+        mine = {f"{k}.{n}": t.shape for k, part in kinds for n, t in part.items()}
+        there |= {f"columns.{name}": d.shape for name, d in columns.items()}
+        mine |= {
+            f"columns.{name}": torch.Size((min(count, self.rank), *d.shape[1:]))
+            for name, d in self.columns.items()
+        }
+        wrong = [name for name, shape in mine.items() if there[name] != shape]
         if wrong or count < 0:
-            raise ValueError(f"the iterates of {wrong[:1]} do not fit {count} of them at rank {self.rank}")
+            raise ValueError(f"{wrong[:1]} does not fit {count} iterates at rank {self.rank}")
         for kind, part in kinds:
             part.update({name: tensors[f"{kind}.{name}"].to(t, copy=True) for name, t in part.items()})
         self.columns = {name: d.to(self.columns[name], copy=True) for name, d in columns.items()}

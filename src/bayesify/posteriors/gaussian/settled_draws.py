@@ -85,5 +85,6 @@ class SettledDraws:
             raise ValueError(f"the statistics of {sorted(sizes)} draws do not fit {self.num} of this network")
         like = self.now()
         self.statistics = {
-            name: torch.stack([rows[i] for i in range(self.num)]).to(like[name]) for name, rows in stored.items()
+            name: torch.stack([rows[i] for i in range(self.num)]).to(like[name])
+            for name, rows in stored.items()
         }

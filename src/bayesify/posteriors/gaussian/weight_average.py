@@ -38,6 +38,7 @@ class WeightAverage(Gaussian):
 
     is_around_net = False
     stored = True
+    iterates: Any  # IterateCovariance, or None
     remedy = "call bf.fit(model, train_loader), or model.collect() in a loop of one's own"
 
     def __init__(
@@ -71,7 +72,9 @@ class WeightAverage(Gaussian):
     def run(self, net: nn.Module, call: Call, member: int = 0, kl_terms: list[Tensor] | None = None) -> Any:
         if kl_terms is None and net.training and self.averages() and not torch.is_grad_enabled():
             mean = self._now(self.iterates.means)
-            weights = mean if self.present is None else {k: w[0] for k, w in self._settled([self.present]).items()}
+            weights = (
+                mean if self.present is None else {k: w[0] for k, w in self._settled([self.present]).items()}
+            )
             return self.run_draw(net, call, weights, member)
         return super().run(net, call, member, kl_terms)
 
@@ -83,7 +86,9 @@ class WeightAverage(Gaussian):
             return super().draw(member, n, generator)
         if self.settled:
             among = torch.device("cpu") if generator is None else generator.device
-            return self._settled(torch.randint(len(self.settled), (n,), generator=generator, device=among).tolist())
+            return self._settled(
+                torch.randint(len(self.settled), (n,), generator=generator, device=among).tolist()
+            )
         return self._fresh(n, generator)
 
     def stream(self, member: int, num_draws: int, chunk: int, generator: Generator | None = None) -> Chunks:
@@ -101,7 +106,8 @@ class WeightAverage(Gaussian):
         each = []
         for index in indices:
             weights = self._fresh(1, self.settled.generator(index))
-            each.append({**{name: w[0] for name, w in weights.items()}, **(self.settled.at(index) if self.settled else {})})
+            statistics = self.settled.at(index) if self.settled else {}
+            each.append({**{name: w[0] for name, w in weights.items()}, **statistics})
         return {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
     def _fresh(self, n: int, generator: Generator | None) -> dict[str, Tensor]:
@@ -164,7 +170,8 @@ class WeightAverage(Gaussian):
         mean, found = self.settled.now(), []
         self.settled.forget()
         try:
-            for self.present in range(self.settled.num):
+            for index in range(self.settled.num):
+                self.present = index
                 yield
                 found.append(self.settled.now())
         finally:
