@@ -222,9 +222,8 @@ def test_what_cannot_be_is_named() -> None:
     for method in (bf.Point, bf.ThermostatMCMC):
         with pytest.raises(ValueError, match=r"std='empirical' of '0.weight' is for variational posteriors"):
             bf.bayesify(net(), method(prior=bf.prior("normal", std="empirical")), num_data=50)
-    log_normal = bf.MonteCarloVI(
-        family="log_normal", prior=bf.prior("per_layer", default=bf.prior("normal", std=STD))
-    )
+    wide = bf.prior("per_layer", default=bf.prior("normal", std=torch.tensor(0.3)))
+    log_normal = bf.MonteCarloVI(family="log_normal", prior=wide)
     with pytest.raises(
         ValueError, match=r"std=.*of '0.weight' is for families w = loc \+ scale ξ, and 'log_normal'"
     ):

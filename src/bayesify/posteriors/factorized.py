@@ -332,8 +332,8 @@ class Factorized(Posterior):
         for name in (*self.empirical, *self.prior_means.width_of):
             if not isinstance(distributions[name], LocationScale):
                 raise ValueError(
-                    f"prior std={self.priors[name].options['std']!r} of {name!r} is for families w = loc + scale ξ, and "
-                    f"{family.name!r} is none: give it a number, or use family='normal'"
+                    f"prior std={self.priors[name].options['std']!r} of {name!r} is for families w = loc + scale ξ, "
+                    f"and {family.name!r} is none: give it a number, or use family='normal'"
                 )
 
     def _called(self, function: Any, net: nn.Module, values: Any, call: Call) -> Any:

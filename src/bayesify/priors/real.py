@@ -84,13 +84,12 @@ class Normal(LocationScale):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """−z²/2 − log std − ½ log 2π, z = (w − mean)/std; around "net" that of the difference."""
-        mean, std = (
-            _numbers(option, name, value) for option, name in ((self.mean, "mean"), (self.std, "std"))
-        )
+        mean, std = _numbers("mean", self.mean, value), _numbers("std", self.std, value)
         if mean is None and std is None:
             return super().log_prob(value)
-        mean, std = self.loc if mean is None else mean, value.new_tensor(self.scale) if std is None else std
-        return self.law.log_prob((value - mean) / std) - std.log()
+        std = value.new_tensor(self.scale) if std is None else std
+        centred = value - self.loc if mean is None else value - mean
+        return self.law.log_prob(centred / std) - std.log()
 
     def at(self, name: str, like: Tensor) -> "Normal":
         """Of mean and std by name, those of this one."""
@@ -148,7 +147,7 @@ def _of(option: str, value: Any, name: str) -> Any:
     return value[name]
 
 
-def _numbers(value: Any, option: str, like: Tensor) -> Tensor | None:
+def _numbers(option: str, value: Any, like: Tensor) -> Tensor | None:
     """A tensor as it is; None for numbers; what has no density by itself raises."""
     if isinstance(value, dict) or value == EMPIRICAL:
         raise ValueError(

@@ -1,6 +1,6 @@
 """A fixed set of draws, each with statistics of batch norm of its own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ class SettledDraws:
         """The statistics of a draw, by name."""
         return {name: values[index] for name, values in self.statistics.items()}
 
-    def keep(self, found: list[Mapping[str, Tensor]]) -> None:
+    def keep(self, found: Sequence[Mapping[str, Tensor]]) -> None:
         """Those of all draws."""
         self.statistics = {name: torch.stack([each[name] for each in found]) for name in self.slots}
 
