@@ -229,7 +229,7 @@ def test_what_cannot_be_is_named() -> None:
     ):
         bf.bayesify(net(), log_normal, num_data=50)
     with pytest.raises(ValueError, match=r"is for families w = loc \+ scale ξ, and"):
-        bf.kl(bf.family("radial", like=MEAN), bf.prior("normal", mean=MEAN))
+        bf.kl(bf.family("log_normal", like=MEAN), bf.prior("normal", mean=MEAN))
 
 
 def test_priors_with_tensors_compare_by_what_is_in_them() -> None:
