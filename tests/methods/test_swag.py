@@ -234,3 +234,42 @@ def test_a_quadratic_has_the_known_stationary_covariance() -> None:
     outputs = model.posterior.covariance.of_outputs({"weight": x.view(3, 1, 1, 3)})[:, 0, 0]
     torch.testing.assert_close(outputs, model.posterior.covariance.variance()["weight"][0])
     assert "normal by 4000 iterates, rank 1000" in str(model.summary())
+
+
+def test_draws_with_batch_norm_have_statistics_of_their_own(tmp_path: Path) -> None:
+    model = made()
+    fit(model)
+    settled = model.posterior.settled
+    assert "20 fixed draws, each with statistics of batch norm of its own" in str(model.summary())
+    weights = model.posterior.draw(0, 3)
+    assert weights["1.running_mean"].shape == (3, 12)
+    # draw 4 through eight batches of the epoch that it was settled by
+    plain = bf.bayesify(net(), bf.Point())
+    first = {name: w[0] for name, w in model.posterior._settled([4]).items()}
+    plain.net.load_state_dict({**plain.net.state_dict(), **first})
+    settle_statistics(plain, loader(), 9, make_fabric("cpu", 1, 1, "auto", "32-true"), 8)
+    for name, values in settled.statistics.items():
+        torch.testing.assert_close(dict(plain.net.named_buffers())[name], values[4])
+    x = data().inputs
+    probs = model.predict(x, 5, batched=True).probs
+    torch.testing.assert_close(model.predict(x, 5, batched=False).probs, probs)
+    each = [
+        torch.func.functional_call(
+            model.net.eval(), {k: w[i] for k, w in model.posterior._settled([*range(5)]).items()}, x
+        )
+        for i in range(5)
+    ]
+    torch.testing.assert_close(probs, torch.stack(each).softmax(-1).mean(0))
+    assert len(model.predict(x, 100, keep_samples=True).samples) == 20
+    bf.save(model, tmp_path / "model.safetensors")
+    again = bf.load(tmp_path / "model.safetensors", net())
+    assert torch.equal(again.predict(x, 5, batched=True).probs, probs)
+    merged = bf.merge([tmp_path / "model.safetensors"], net())
+    assert torch.equal(merged.predict(x, 5, batched=True).probs, probs)
+    with pytest.raises(ValueError, match=r"the statistics of \[3\] draws do not fit 20 of this network"):
+        settled.take({name: value[:3] for name, value in settled.tensors().items()})
+    off = made(num_settled=0)
+    fit(off)
+    assert not off.posterior.settled and "1.running_mean" not in off.posterior.draw(0, 1)
+    model.collect()
+    assert not settled

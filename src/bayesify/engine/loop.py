@@ -208,10 +208,10 @@ class Loop:
         self._note(f"calibrated on the validation data: {quantity(self.model.likelihood)} {value:.4g}")
 
     def _settle(self, epoch: int) -> None:
-        """Statistics of batch norm, and those of every draw that has its own."""
-        settle_statistics(self.model, self.train, epoch, self.fabric)
+        """Statistics of batch norm: those of every draw that has its own, and then those that stay in the network."""
         for _ in self.model.posterior.settling():
             settle_statistics(self.model, self.train, epoch, self.fabric, SETTLING_DRAW)
+        settle_statistics(self.model, self.train, epoch, self.fabric)
 
     def _check_draws(self) -> None:
         """After the last epoch: has a chain settled, do several agree?"""

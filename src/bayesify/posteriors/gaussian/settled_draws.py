@@ -61,11 +61,6 @@ class SettledDraws:
         """What the network has."""
         return {name: slots[0].get().detach().clone() for name, slots in self.slots.items()}
 
-    def put(self, statistics: Mapping[str, Tensor]) -> None:
-        """Into the network."""
-        for name, value in statistics.items():
-            self.slots[name][0].get().copy_(value)
-
     def move(self, to: Callable[[Tensor], Tensor]) -> None:
         """As `nn.Module.to` moves buffers."""
         self.statistics = {name: to(values) for name, values in self.statistics.items()}

@@ -167,7 +167,7 @@ class WeightAverage(Gaussian):
     def settling(self) -> Iterator[None]:
         if not self.averages() or not self.settled.num:
             return
-        mean, found = self.settled.now(), []
+        found = []
         self.settled.forget()
         try:
             for index in range(self.settled.num):
@@ -176,7 +176,6 @@ class WeightAverage(Gaussian):
                 found.append(self.settled.now())
         finally:
             self.present = None
-            self.settled.put(mean)
         self.settled.keep(found)
 
     def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:
