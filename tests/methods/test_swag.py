@@ -213,7 +213,7 @@ def test_a_quadratic_has_the_known_stationary_covariance() -> None:
     """w ← w − h (a w + s ξ) has the stationary variance h s² / (a (2 − h a)) and the correlation (1 − h a)^|t|.
 
     Of n = 2,000 iterates every 10 steps, ρ = (1 − h a)^10, Var v / v² is 2/n (1 + ρ²)/(1 − ρ²), and v̂ is small by
-    (1/n) (1 + ρ)/(1 − ρ). The half of Σ in the columns is by K = 500 of them. 6 standard errors for 3 + 3 numbers: wrong
+    (1/n) (1 + ρ)/(1 − ρ). Half of Σ is by K = 500 columns. 6 standard errors for 3 + 3 numbers: wrong
     for fewer than one seed of a million.
     """
     a, s, h, n, rank, every = torch.tensor([0.5, 1.0, 2.0]), 0.3, 0.2, 2000, 500, 10
