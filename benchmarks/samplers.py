@@ -2,6 +2,7 @@
 
     python benchmarks/samplers.py --device cuda
     python benchmarks/samplers.py --device cpu --batch 32
+    python benchmarks/samplers.py --device cpu --only warm-start
 
 Update: ResNet-18's parameters with fixed gradients; Adam fused (the better of its forms on a CPU). On CUDA also the
 share of the device's copy bandwidth: a step reads θ, g, p, ξ and writes θ, p, ξ once; ivon with its log σ has 8 such.
@@ -10,21 +11,29 @@ left out, the sampler with its prior, ivon with its draw. Runs of all sides alte
 counts. On CUDA once as it runs, where the processor may hold the GPU up, and once captured: the whole step as one CUDA
 graph (but for ivon, whose step `bf.fit` leaves out of its graphs).
 Prediction: 20 draws from memory against 20 forward passes.
+Warm start: the steps to the first draw of `bf.fit`, with it and without; CPU time of one
+core, the least of the rounds. On small networks its looks cost most beside a step: "gradients" are those of looks.
 """
 
 import argparse
 import statistics
+import time
+import warnings
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import bayesify as bf
+from bayesify.data import Loader, load
 from bayesify.nets import make
 from bayesify.samplers import ATMC, SGHMC, SGLD, SGNHT
 from bayesify.samplers.variational_newton import VariationalNewton
+from sampling_check_nets import net
 from steps import capture
 from timing import measure, table
 
@@ -158,16 +167,51 @@ def prediction(device: str, batch: int) -> None:
     table(f"prediction, batch {batch}", rows, ["", "images per second"])
 
 
+def warm_starts(rounds: int) -> None:
+    """Of ATMC at temperature 1 on scikit-learn's digits, in batches of 64."""
+    rows = []
+    for name, epochs in product(("mlp", "cnn"), (30, 120)):
+        seconds: dict[bool, list[float]] = {True: [], False: []}
+        for with_it in (True, False) * rounds:
+            method = bf.ThermostatMCMC(temperature=1.0, warm_start=with_it)
+            found = burn_in(name, method, epochs)
+            seconds[with_it].append(found[0])
+            if with_it:
+                steps, looks = found[1:]
+        longer, shorter = (min(seconds[with_it]) for with_it in (True, False))
+        times = [f"{shorter:.2f}", f"{longer:.2f}", f"{longer / shorter:.2f}"]
+        rows.append([name, str(steps), str(looks), *times])
+    table("to the first draw", rows, ["", "steps", "gradients", "s without", "s with", "ratio"])
+
+
+def burn_in(name: str, method: Any, epochs: int) -> tuple[float, int, int]:
+    """Seconds and steps to the first draw, and the gradients that were looked at beside those of the steps."""
+    data, looks, gradient = load("digits").train, [], torch.autograd.grad
+    torch.manual_seed(0)
+    model = bf.bayesify(net(name), method, num_data=len(data))
+    start, ends = time.process_time(), []
+    hook = register_optimizer_step_post_hook(lambda *_: ends.append(time.process_time() - start))
+    torch.autograd.grad = lambda *a, **k: looks.append(1) or gradient(*a, **k)  # type: ignore[func-returns-value]
+    try:
+        loader = Loader(data, 64, shuffle=True)
+        bf.fit(model, loader, epochs=epochs, progress=False, seed=0, compile=False, on_bad_sampling="ignore")
+    finally:
+        torch.autograd.grad = gradient
+        hook.remove()
+    first = model.posterior.watch.first
+    return ends[first - 1], first, len(looks)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compile", action="store_true", help="compile the networks of the training step")
-    parser.add_argument("--only", choices=["updates", "steps", "prediction"], help="one of the tables")
+    parser.add_argument(
+        "--only", choices=["updates", "steps", "prediction", "warm-start"], help="one of the tables"
+    )
     a = parser.parse_args()
-    import warnings
-
     warnings.filterwarnings("ignore", "batch norm")  # it is about time here, not about the posterior
     if a.only in (None, "updates"):
         updates(a.device)
@@ -175,6 +219,8 @@ def main() -> None:
         steps(a.device, a.batch, a.compile, a.rounds)
     if a.only in (None, "prediction"):
         prediction(a.device, a.batch)
+    if a.only in (None, "warm-start"):
+        warm_starts(a.rounds)
 
 
 if __name__ == "__main__":

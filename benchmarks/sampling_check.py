@@ -4,6 +4,7 @@
     python benchmarks/sampling_check.py --chains 10    # 120 of each kind
     python benchmarks/sampling_check.py --fits 100     # and runs of bf.fit as anyone would start them, 5 s each
     python benchmarks/sampling_check.py --chains 0 --samplers atmc --fits 5 --means 0 5 10 20 50 100
+    python benchmarks/sampling_check.py --chains 0 --seeds 20      # one regression, 3,000 steps a seed
 
 Conjugate linear regressions, of which the posterior is known. Right chains start in the posterior, with a mass that
 holds curvature and gradient noise; wrong ones start far from it at the sampler's default, so that thermostats wind up
@@ -64,8 +65,20 @@ class Target(NamedTuple):
         if mean is not None:
             x, size = torch.cat([x + mean, torch.ones(200, 1)], 1), size + 1
         y = x @ torch.randn(size, generator=generator) + std * torch.randn(200, generator=generator)
-        covariance = torch.linalg.inv((x.T @ x / std**2 + torch.eye(size)).double())
+        return cls.of(x, y, std, batch)
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, std: float, batch: int) -> "Target":
+        covariance = torch.linalg.inv((x.T @ x / std**2 + torch.eye(x.shape[1])).double())
         return cls(x, y, std, batch, covariance @ (x.T @ y / std**2).double(), covariance)
+
+    @classmethod
+    def small(cls) -> "Target":
+        """Three features and a bias, batches of half of the data."""
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(200, 3, generator=generator)
+        y = x @ torch.tensor([1.0, -0.5, 0.2]) + 0.1 * torch.randn(200, 1, generator=generator)[:, 0]
+        return cls.of(torch.cat([x, torch.ones(200, 1)], 1), y, 0.1, 100)
 
     def safe_mass(self, h: float) -> float:
         """√(λ/m) h ≤ 0.6, and h V / 2 m T D ≤ 0.1."""
@@ -177,30 +190,43 @@ def inside(name: str, slow: bool, chains: int, steps: int) -> list[list[str]]:
     ]
 
 
-def fits(name: str, runs: int, epochs: int, mean: float | None = None) -> list[str]:
-    """`bf.fit` by the method's defaults; with a `mean` of the features, each run has a target of its own."""
+def fit(name: str, target: Target, bias: bool, epochs: int, seed: int) -> tuple[Tensor, set[str]]:
+    """Draws of `bf.fit` by the method's defaults, (draws, weights), and the kinds of its findings."""
+    torch.manual_seed(seed)
+    method: Any = bf.ThermostatMCMC(sampler=name, num_kept=200)
+    size = len(target.mean) - bias
+    net, likelihood = nn.Linear(size, 1, bias=bias), bf.likelihood("normal", std=target.std)
+    model = bf.bayesify(net, method, likelihood, num_data=len(target.x))
+    data = TensorDataset(target.x[:, :size], target.y[:, None])
+    loader = DataLoader(data, batch_size=target.batch, shuffle=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bf.SamplingWarning)
+        bf.fit(model, loader, epochs=epochs, progress=False, seed=seed, accelerator="cpu")
+    each = [torch.cat([w.flatten() for w in weights.values()]) for _, weights in model.posterior.each()]
+    return torch.stack(each).double(), set(model.posterior.findings)
+
+
+def fits(name: str, runs: int, steps: int, mean: float | None = None) -> list[str]:
+    """With a `mean` of the features, each run has a target of its own."""
     ratios, found = [], []
     for run in range(runs):
         settings = TARGETS[run % len(TARGETS)] if mean is None else (run, 5, 1, 0.3, 20, mean)
         target = Target.make(*settings)
-        torch.manual_seed(run)
-        method: Any = bf.ThermostatMCMC(sampler=name, num_kept=200)
-        size = len(target.mean) - (mean is not None)
-        net = nn.Linear(size, 1, bias=mean is not None)
-        likelihood = bf.likelihood("normal", std=target.std)
-        model = bf.bayesify(net, method, likelihood, num_data=len(target.x))
-        data = TensorDataset(target.x[:, :size], target.y[:, None])
-        loader = DataLoader(data, batch_size=target.batch, shuffle=True)
-        steps = -(-len(target.x) // target.batch)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", bf.SamplingWarning)
-            bf.fit(model, loader, epochs=epochs // steps, progress=False, seed=run, accelerator="cpu")
-        each = [torch.cat([w.flatten() for w in weights.values()]) for _, weights in model.posterior.each()]
-        draws = torch.stack(each).double()
+        draws, kinds = fit(name, target, mean is not None, steps // -(-len(target.x) // target.batch), run)
         ratios.append(((draws - target.mean).square().mean(0) / target.covariance.diag())[None])
-        found.append(set(model.posterior.findings))
+        found.append(kinds)
     label = "" if mean is None else f", features of mean {mean:g}"
     return row(f"{name}, bf.fit{label}", ratios, found, right=False)
+
+
+def seeds(name: str, count: int) -> list[str]:
+    """Variance of the draws over the exact one, of one small regression and the seeds from 1 to `count`."""
+    target, epochs = Target.small(), 1500
+    runs = [fit(name, target, True, epochs, seed) for seed in range(1, count + 1)]
+    ratios = torch.stack([draws.var(0) / target.covariance.diag() for draws, _ in runs])
+    mean, warned = ratios.mean(0), sum(bool(kinds) for _, kinds in runs)
+    numbers = (mean.min(), mean.max(), ratios.min(), ratios.max())
+    return [name, str(count), *(f"{number:.2f}" for number in numbers), str(warned)]
 
 
 def main() -> None:
@@ -212,6 +238,7 @@ def main() -> None:
     parser.add_argument(
         "--means", type=float, nargs="+", default=[], help="of features, a row of bf.fit each"
     )
+    parser.add_argument("--seeds", type=int, default=0, help="of bf.fit on one small regression")
     parser.add_argument("--samplers", nargs="+", default=["atmc", "sgnht", "sghmc"], choices=SAMPLERS)
     options = parser.parse_args()
     rows = []
@@ -225,7 +252,19 @@ def main() -> None:
             means = options.means or [None]
             rows += [fits(name, options.fits, options.steps, mean) for mean in means]
     header = ["chains", "runs", "mean ratio", "wrong", "false alarms", "missed", "findings"]
-    table("The check of a sampler", rows, header)
+    if rows:
+        table("The check of a sampler", rows, header)
+    if options.seeds:
+        header = [
+            "variance over exact",
+            "seeds",
+            "mean: least",
+            "most",
+            "of one run: least",
+            "most",
+            "warned of",
+        ]
+        table("One regression", [seeds(name, options.seeds) for name in options.samplers], header)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Regressions in any units: noise and output bias start from the first batches, once."""
 
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,20 @@ def test_what_was_set_by_hand_stays() -> None:
     for options, std in (({}, 1.0), ({"std": 3.0}, 3.0), ({"std": 3.0, "learn_std": True}, 3.0)):
         model = bf.bayesify(net(), "point", bf.likelihood("normal", **options))
         bias = model.net[2].bias.clone()
-        history = begun(model)
+        said: Any = pytest.warns(UserWarning, match="and the noise std is 1, its default, and stays there")
+        with nullcontext() if options else said:
+            history = begun(model)
         assert float(model.likelihood.std.detach()) == pytest.approx(std)
         torch.testing.assert_close(model.net[2].bias, bias)
         assert not any("targets are" in note for note in history.notes)
+
+
+@pytest.mark.parametrize("times", [1e-4, 1e4])
+def test_targets_that_a_network_hardly_reaches_are_said(times: float) -> None:
+    """mc_vi learned nothing of such targets, which nobody saw in the coverage."""
+    model = bf.bayesify(net(), "mc_vi", bf.likelihood("normal", learn_std=True))
+    with pytest.warns(UserWarning, match=r"may learn no more than the mean of these. Train it on \(y - "):
+        begun(model, times * Y)
 
 
 def test_a_good_network_keeps_its_bias_and_starts_at_its_error() -> None:

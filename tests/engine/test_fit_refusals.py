@@ -4,8 +4,10 @@ import math
 from typing import Any
 
 import pytest
+import torch
 from quick_fit import quick
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 from training_job import loader, model
 
 import bayesify as bf
@@ -34,6 +36,10 @@ from bayesify.engine import fit_members
         (
             {"optimizer": "adam", "momentum": 0.9},
             "momentum=0.9 is of optimizer='sgd', not of 'adam': leave it out",
+        ),
+        (
+            {"optimizer": lambda p: torch.optim.SGD(p, lr=0.1), "weight_decay": 0.1},
+            "weight_decay=0.1 beside an optimizer of your own, which has its own: give one of them",
         ),
         ({"recipe": "vision"}, "recipe='vision' does not exist"),
         ({"momentum": 1}, "momentum=1 must be a number of at least 0 and below 1"),
@@ -99,6 +105,41 @@ def test_calibration_needs_validation() -> None:
         fit_members(
             lambda: model("point"), loader("own"), num_members=2, folder=".", seed=0, epochs=1, calibrate=True
         )
+
+
+def test_calibration_needs_other_data_than_training() -> None:
+    batches = loader("own")
+    same = DataLoader(loader("torch").dataset, 40)
+    for train, val in ((batches, batches), (DataLoader(same.dataset, 16, shuffle=True), same)):
+        with pytest.raises(
+            ValueError, match="calibrate=True with a val_loader that goes through the training"
+        ):
+            bf.fit(model("point"), train, val, epochs=1, calibrate=True)
+
+
+def test_a_network_of_which_nothing_trains() -> None:
+    frozen = bf.bayesify(nn.Linear(6, 2).requires_grad_(False), "point")
+    with pytest.raises(ValueError, match="no parameter of the model trains, all are frozen"):
+        bf.fit(frozen, loader("own"), epochs=1)
+
+
+def test_batch_norm_and_a_batch_of_one_example() -> None:
+    x, y = torch.randn(9, 6), torch.arange(9) % 2
+    with pytest.raises(
+        ValueError, match="a batch of one example, as batch 3 of train_loader is: give it drop_last"
+    ):
+        bf.fit(model("mc_vi"), DataLoader(TensorDataset(x, y), 4), epochs=1, progress=False)
+
+
+def test_iterators_have_no_second_epoch() -> None:
+    for place in ("train_loader", "val_loader"):
+        loaders = {"train_loader": loader("own"), place: iter([*loader("own")])}
+        with pytest.raises(
+            ValueError, match=f"{place}=list_iterator is an iterator, which has no second epoch"
+        ):
+            bf.fit(model("mc_vi"), **loaders, epochs=2)
+    once = bf.fit(model("mc_vi"), iter([*loader("own")]), epochs=1, progress=False)
+    assert len(once) == 1
 
 
 def test_an_empty_loader() -> None:

@@ -74,12 +74,21 @@ def test_a_bad_gradient_stops_before_the_step_and_names_the_parameter(tmp_path: 
     assert len(quick(model=made, loader=train_loader, folder=tmp_path, epochs=2)) == 2
 
 
-def test_a_loader_with_a_generator_of_its_own_resumes_exactly(tmp_path: Path) -> None:
+@pytest.mark.parametrize("whose", ["loader", "sampler"])
+@pytest.mark.parametrize("stop_at", [20, 26])  # inside of an epoch, and at the end of one
+def test_a_loader_with_a_generator_of_its_own_resumes_exactly(
+    tmp_path: Path, stop_at: int, whose: str
+) -> None:
     def run(folder: Path, stop_at: int | None) -> bf.History:
         split = data().train
         dataset = torch.utils.data.TensorDataset(split.inputs, split.targets)
         own = torch.Generator().manual_seed(5)
-        batches = torch.utils.data.DataLoader(dataset, 16, shuffle=True, generator=own)
+        drawn = torch.utils.data.WeightedRandomSampler(torch.ones(len(split)), len(split), generator=own)
+        batches = (
+            torch.utils.data.DataLoader(dataset, 16, shuffle=True, generator=own)
+            if whose == "loader"
+            else torch.utils.data.DataLoader(dataset, 16, sampler=drawn)
+        )
         made = model("mc_vi")
         if stop_at is not None:
             steps = 0
@@ -95,7 +104,7 @@ def test_a_loader_with_a_generator_of_its_own_resumes_exactly(tmp_path: Path) ->
         return bf.fit(made, batches, epochs=3, folder=folder, checkpoint_every=1, seed=2, progress=False)
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "parts", stop_at=20)
+        run(tmp_path / "parts", stop_at)
     resumed, whole = run(tmp_path / "parts", None), run(tmp_path / "whole", None)
     assert resumed.column("loss") == whole.column("loss")
 

@@ -1,5 +1,6 @@
 """Runs that begin with the plain network: what they are in each part, and that they go on from anywhere."""
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,25 @@ def test_patience_and_the_best_epoch_are_of_the_chain(tmp_path: Path) -> None:
     )
     assert 8 < len(history) <= 12
     assert bf.load(tmp_path / "best.safetensors", net()).posterior.steps > 0
+
+
+def test_patience_waits_for_the_first_draw() -> None:
+    """The burn-in of a chain that has no plain epochs is half of the run."""
+    split = data().test
+    plain = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+    warm = bf.bayesify(plain, bf.ThermostatMCMC(temperature=1.0, warm_start=False), num_data=200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bf.SamplingWarning)
+        history = bf.fit(
+            warm,
+            loader("own"),
+            [(split.inputs, 1 - split.targets)],
+            epochs=12,
+            patience=1,
+            seed=0,
+            progress=False,
+        )
+    assert len(history) > 6 and len(warm.posterior.store)
 
 
 def test_what_the_sampler_refuses_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,33 @@ def test_agreement_is_the_share_of_votes_for_the_winner() -> None:
     torch.testing.assert_close(pred.confidence, torch.tensor([0.5]))
 
 
+@pytest.mark.parametrize("num_draws", [2, 5, 20])
+def test_mutual_information_of_few_draws_is_short_by_one_of_them_and_knows_its_error(num_draws: int) -> None:
+    """20,000 predictions of two classes, logits N(0, 0.1²): on average 1 − 1/S of that of all draws (by quadrature),
+    the standard deviation √(2 / (S − 1)) of the mean, both within 4.9 standard errors (failure 1e-6); of four less."""
+    n, freedom = 20_000, num_draws - 1
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    p = 1 / (1 + np.exp(-0.1 * nodes))
+    entropies = -(p * np.log(p) + (1 - p) * np.log(1 - p))
+    full = math.log(2) - (weights * entropies).sum() / weights.sum()
+    relative = {}
+    for classes in (2, 4):
+        generator = torch.Generator().manual_seed(0)
+        logits = 0.1 * torch.randn(num_draws, n, classes, generator=generator, dtype=torch.float64)
+        logits[..., 0] *= classes > 2
+        pred = predictive(bf.likelihood("categorical"), [*logits])
+        relative[classes] = (pred.epistemic.std() / pred.epistemic.mean()).item()
+        if classes == 2:
+            off = math.sqrt(2 / freedom / n)
+            assert pred.epistemic.mean().item() / full == pytest.approx(1 - 1 / num_draws, rel=4.9 * off)
+            torch.testing.assert_close(pred.epistemic_error, pred.epistemic * math.sqrt(2 / freedom))
+    kurtosis = 3 + 12 / freedom
+    assert relative[2] == pytest.approx(
+        math.sqrt(2 / freedom), rel=4.9 * math.sqrt((kurtosis - 1) / n) / 2 + 0.01
+    )
+    assert relative[4] < 0.8 * relative[2]
+
+
 def test_identical_draws_have_no_epistemic_uncertainty() -> None:
     pred = predictive(bf.likelihood("categorical"), [torch.tensor([P1]).log()] * 3)
     torch.testing.assert_close(pred.mutual_information, torch.zeros(1), rtol=0, atol=1e-6)

@@ -73,3 +73,6 @@ def test_few_steps_make_more_epochs() -> None:
     found = Recipe(epochs=30, least_steps=2000)
     assert [found.epochs_for(steps) for steps in (1, 66, 67, 500, None)] == [2000, 31, 30, 30, 30]
     assert found.epochs_for(3) == math.ceil(2000 / 3)
+    capped = Recipe(epochs=30, least_steps=2000, most_epochs=100)
+    assert [capped.epochs_for(steps) for steps in (1, 20, 40, 500)] == [100, 100, 50, 30]
+    assert recipe("plain", bf.Point()).most_epochs == recipe("plain", bf.IVON()).most_epochs == 100

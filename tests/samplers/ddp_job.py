@@ -9,23 +9,34 @@ from torch import distributed as dist
 from torch import nn
 
 from bayesify.samplers import ATMC
+from bayesify.samplers.check import Watch
+from bayesify.samplers.common_noise import DIRECTION
+
+STEPS = 43  # of 44, of which the last 22 are looked at
 
 
 def sample(rank: int, world: int) -> dict[str, torch.Tensor]:
-    """Ten steps on this rank's share of the batch."""
+    """Some steps on this rank's share of the batch."""
     torch.manual_seed(0)
     net = nn.Linear(4, 1)
-    x, y = torch.randn(10, 8, 4), torch.randn(10, 8, 1)
+    x, y = torch.randn(STEPS, 8, 4), torch.randn(STEPS, 8, 1)
     model = nn.parallel.DistributedDataParallel(net) if world > 1 else net
     sampler = ATMC(net.parameters(), lr=0.05, num_data=80, mass=80.0, seed=3)
+    watch, named = Watch(lambda step: step == 44, 44), {"weight": net.weight, "bias": net.bias}
     torch.manual_seed(100 + rank)  # ranks may draw what they like
     share = slice(rank * 8 // world, (rank + 1) * 8 // world)
-    for xb, yb in zip(x, y, strict=True):
+    for step, (xb, yb) in enumerate(zip(x, y, strict=True), 1):
         sampler.zero_grad()
         (model(xb[share]) - yb[share]).square().mean().backward()
+        watch.before(step, sampler, named)
         sampler.step()
         torch.randn(rank + 1)
-    return {"weight": net.weight.detach(), "xi": sampler.state[net.weight]["thermostat"].clone()}
+    states = sampler.state[net.weight]
+    return {
+        "weight": net.weight.detach(),
+        "xi": states["thermostat"].clone(),
+        "widest": states[DIRECTION].clone(),
+    }
 
 
 if __name__ == "__main__":

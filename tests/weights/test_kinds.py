@@ -30,6 +30,10 @@ class Mixer(nn.Module):
         self.patches, self.norm = nn.Conv2d(3, 8, 4, 4), nn.LayerNorm(8)
 
 
+class ChannelAttention(nn.Linear):
+    """A gate of channels, as in CBAM."""
+
+
 @pytest.mark.parametrize(
     ("net", "kind"),
     [
@@ -38,6 +42,7 @@ class Mixer(nn.Module):
         (nn.TransformerEncoderLayer(8, 2), "transformer"),
         (Mixer(), "transformer"),
         (nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4)), "convolutional"),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), ChannelAttention(4, 4)), "convolutional"),
         (nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(4, 2)), "plain"),
         (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), "plain"),
         (nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)), "plain"),

@@ -33,11 +33,7 @@ def crop_flip(images: Tensor, choices: Tensor, padding: int = PADDING) -> Tensor
     >>> crop_flip(torch.arange(4).view(1, 1, 2, 2), torch.tensor([1 + 2 * (4 + 9 * 4)])).flatten()
     tensor([1, 0, 3, 2])
     """
-    if images.dim() != 4:
-        raise ValueError(
-            f"augment='crop_flip' takes images (N, C, H, W), not inputs of shape {tuple(images.shape)}; "
-            "use augment='none'"
-        )
+    _check_images(images)
     batch, channels, height, width = images.shape
     side = 2 * padding + 1
     flip, offset = choices % 2 == 1, choices // 2
@@ -48,6 +44,14 @@ def crop_flip(images: Tensor, choices: Tensor, padding: int = PADDING) -> Tensor
     index = flat.view(batch, 1, -1).expand(batch, channels, -1)
     padded = F.pad(images, (padding,) * 4).flatten(2)  # (B, C, (H + 2 padding)(W + 2 padding))
     return padded.gather(2, index).view(images.shape)
+
+
+def _check_images(images: Tensor) -> None:
+    if images.dim() != 4:
+        raise ValueError(
+            f"augment='crop_flip' takes images (N, C, H, W), not inputs of shape {tuple(images.shape)}; "
+            "use augment='none', in Python augment=None"
+        )
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class CropFlip:
 
     def __call__(self, images: Tensor, generator: Generator | None = None) -> Tensor:
         """Another view of each image, (N, C, H, W)."""
+        _check_images(images)
         if generator is None:
             choices = torch.randint(num_choices(self.padding), images.shape[:1], device=images.device)
         else:

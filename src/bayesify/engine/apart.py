@@ -19,7 +19,7 @@ from torch.utils.data import (
 )
 
 from bayesify.batches import PerMember
-from bayesify.engine.position import SEEDS, batches, can_jump, can_resume_inside
+from bayesify.engine.position import SEEDS, batches, can_jump, can_resume_inside, order_generator
 from bayesify.model import BayesianModule
 from bayesify.posteriors import Members
 from bayesify.samplers import Sampler
@@ -47,7 +47,7 @@ class Apart:
 
     def __init__(self, loaders: list[Any]) -> None:
         self.loaders, self.epoch, self.first = loaders, 0, 0
-        self.generator = getattr(loaders[0], "generator", None)  # of DataLoaders, one for all
+        self.generator = order_generator(loaders[0])  # of DataLoaders, one for all
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bayesify import torch_internals as internals
 from bayesify.batches import inputs_for
-from bayesify.engine.position import batches
+from bayesify.engine.position import batches, order_generator
 from bayesify.engine.randomness import random_state, restore_random_state, seed_everything
 from bayesify.weights import as_call
 from bayesify.weights.calls import is_sharded_unit
@@ -123,7 +123,7 @@ def _passes(model: Any, x: Any) -> None:
 @contextmanager
 def own_randomness(loader: Any, epoch: int, rank: int) -> Iterator[None]:
     """The same random numbers whenever an epoch is gone through again, and no trace in any generator."""
-    state, generator = random_state(), getattr(loader, "generator", None)
+    state, generator = random_state(), order_generator(loader)
     order = None if generator is None else generator.get_state()
     seed_everything(epoch, rank)
     if generator is not None:
@@ -132,5 +132,5 @@ def own_randomness(loader: Any, epoch: int, rank: int) -> Iterator[None]:
         yield
     finally:
         restore_random_state(*state)
-        if generator is not None:
+        if generator is not None and order is not None:
             generator.set_state(order)

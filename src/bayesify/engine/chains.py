@@ -1,6 +1,6 @@
 """bf.sample_chains: several chains of a small network at once, in one process."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from bayesify import torch_internals as internals
 from bayesify.batches import check_loader, inputs_of, target_of, to_device
 from bayesify.checks import Count, NonFiniteError, NotNegativeCount, Positive, checked
 from bayesify.engine.first_guess import first_guess
-from bayesify.engine.position import agree_on_num_data
+from bayesify.engine.position import agree_on_num_data, check_second_epoch
 from bayesify.engine.sampling_check import ACTIONS, acting, check_draws
 from bayesify.engine.schedules import make_schedule
 from bayesify.engine.warm_up import entrances, moments
@@ -57,11 +57,7 @@ def sample_chains(
     lookup(ACTIONS, on_bad_sampling, "on_bad_sampling")
     check_loader(loader, "loader")
     method, *_ = _sampling(model)
-    if epochs > 1 and isinstance(loader, Iterator):
-        raise ValueError(
-            f"loader={type(loader).__name__} is an iterator, which has no second epoch: give a DataLoader, or a list "
-            f"of its batches"
-        )
+    check_second_epoch(loader, "loader", epochs)
     batches = [*loader]
     if not batches:
         raise ValueError("the loader is empty: nothing to sample from")

@@ -1,6 +1,7 @@
 """Where the learned noise and the output bias of a regression begin: at what the first batches say of the targets."""
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,7 @@ from bayesify.batches import inputs_for, target_of
 from bayesify.checks import as_tensor
 from bayesify.engine.averaging import own_randomness
 from bayesify.engine.randomness import untouched
-from bayesify.likelihoods.shapes import std_of
+from bayesify.likelihoods.shapes import TINY, std_of
 from bayesify.model import BayesianModule
 from bayesify.predict.prediction import evaluating
 from bayesify.weights import as_arguments
@@ -20,6 +21,7 @@ from bayesify.weights.observing.origins import execution_order
 from bayesify.weights.where import kind_of
 
 BATCHES = 20
+USUAL = (1 / 30, 300)  # stds of targets that networks reach by the usual steps, under the usual priors
 
 
 @torch.no_grad()
@@ -29,14 +31,19 @@ def first_guess(model: BayesianModule, loader: Iterable[Any], fabric: Any = None
 
     Networks run at the centres of their weights; every process goes by the first one's batches.
     """
-    if not model.likelihood.from_data or is_sharded(model.net):
-        return None
-    model.likelihood.from_data = False
+    real = model.likelihood.task == "regression" and not model.likelihood.is_discrete
+    if not real or is_sharded(model.net) or isinstance(loader, Iterator):
+        return None  # an iterator has no batch twice
+    starts, model.likelihood.from_data = model.likelihood.from_data, False
     with untouched(model), own_randomness(loader, 0, 0), evaluating(model):
         outputs, target, first = _seen(model, loader)
     if fabric is not None and fabric.world_size > 1:
         outputs, target = fabric.broadcast((outputs, target), src=0)
     if not outputs or not all(found.isfinite().all() for found in (*outputs, target)):  # which training names
+        return None
+    if fabric is None or fabric.is_global_zero:
+        _warn_of_units(model, target)
+    if not starts:
         return None
     before, moved = [p.clone() for p in model.likelihood.parameters()], []
     for member, output in enumerate(outputs):
@@ -47,6 +54,24 @@ def first_guess(model: BayesianModule, loader: Iterable[Any], fabric: Any = None
     mean, std = float(target.double().mean()), std_of(target)
     bias = "is moved by the mean error" if any(moved) else "stays"
     return f"targets are {mean:.4g} ± {std:.4g}: the noise std starts from them, the output bias {bias}"
+
+
+def _warn_of_units(model: BayesianModule, target: Tensor) -> None:
+    """Say where a network is not made for targets of this size, or noise that nobody chose is not."""
+    mean, std, options = float(target.double().mean()), std_of(target), model.likelihood.options
+    known = f"targets are {mean:.4g} ± {std:.4g}"
+    if std > TINY and not USUAL[0] < std < USUAL[1]:
+        warnings.warn(
+            f"{known}: learning rates and priors are made for a std near 1, and a network may learn no more than the "
+            f"mean of these. Train it on (y - {mean:.4g}) / {std:.4g}, and scale its predictions back",
+            stacklevel=4,
+        )
+    elif options.get("learn_std") is False and options["std"] == 1 and std > 10:
+        warnings.warn(
+            f"{known}, and the noise std is 1, its default, and stays there: intervals will be far too narrow. Use "
+            f"bf.likelihood('normal', learn_std=True), or give its std in the units of the targets",
+            stacklevel=4,
+        )
 
 
 def _seen(model: BayesianModule, loader: Iterable[Any]) -> tuple[list[Tensor], Tensor, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch.utils.data import RandomSampler, SequentialSampler
 
 from bayesify.batches import check_loader
 from bayesify.checks import NonFiniteError
@@ -93,10 +94,24 @@ def fit(
         raise ValueError(f"patience={options.patience!r} needs a val_loader to watch")
     if options.calibrate and val_loader is None:
         raise ValueError("calibrate=True needs a val_loader: examples that the model is not trained on")
+    if options.calibrate and _is_the_same(train_loader, val_loader):
+        raise ValueError(
+            "calibrate=True with a val_loader that goes through the training data, on which the model is too good: "
+            "hold some examples back, e.g. with torch.utils.data.random_split"
+        )
     loop = Loop(model, train_loader, val_loader, options)
     acted = acting(options.on_bad_sampling, loop.fabric.is_global_zero)
     with loop.folder, Signals() as signals, loop.progress, acted:
         return loop.run(signals)
+
+
+def _is_the_same(train: Any, val: Any) -> bool:
+    """Are these the same examples, as far as one can see?"""
+    one = getattr(train, "dataset", train) is getattr(val, "dataset", val)
+    samplers = [getattr(each, "sampler", None) for each in (train, val)]
+    return train is val or (
+        one and all(isinstance(each, RandomSampler | SequentialSampler) for each in samplers)
+    )
 
 
 __all__ = ["NonFiniteError", "fit"]

@@ -22,6 +22,7 @@ from bayesify.engine.history import History, joined
 from bayesify.engine.options import FitOptions
 from bayesify.engine.position import (
     agree_on_num_data,
+    check_second_epoch,
     examples_per_step,
     number_of_examples,
     number_of_steps,
@@ -47,6 +48,7 @@ from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save_in_run
 from bayesify.model import BayesianModule
 from bayesify.objectives import Loss
+from bayesify.posteriors import Chain
 from bayesify.posteriors.patched.running_stats import RunningStats
 from bayesify.predict.calibration import quantity
 from bayesify.samplers import Sampler, SamplingWarning
@@ -72,6 +74,9 @@ class Loop:
         steps = number_of_steps(self.train, o.accumulate, o.steps_per_epoch)
         o, chosen = settled(o, model, train, steps, self.fabric.world_size)
         assert o.epochs is not None
+        if o.steps_per_epoch is None:  # else it may go on from one to the next
+            check_second_epoch(train, "train_loader", o.epochs)
+        check_second_epoch(val, "val_loader", o.epochs)
         self.o, self.epochs = o, o.epochs
         self.folder = RunFolder(o.folder, o.resume, self.fabric.is_global_zero)
         self.folder.check()
@@ -183,6 +188,7 @@ class Loop:
         caution = self.model.posterior.caution()
         if isinstance(caution, SamplingWarning):
             state.history.notes.append(str(caution))
+        state.history.notes += self.model.posterior.asides()
         if state.ema is not None:
             state.ema.finish()
         posterior = self.model.posterior
@@ -228,7 +234,7 @@ class Loop:
     def _epoch(self, signals: Signals) -> None:
         """Train to the end of the epoch from wherever it stands."""
         state = self.state
-        self.model.calibration = None  # it was fitted to other weights
+        self.model.calibration = self.model.conformal = None  # they were fitted to other weights
         self.model.train()
         self._freeze_norm()
         end = None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
@@ -350,6 +356,13 @@ class Loop:
             return self.module(x, target=y, num_draws=self.o.num_draws)
         except NonFiniteLossError as error:  # found by the model itself, which says where it comes from
             raise NonFiniteError(str(error)) from error
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ValueError(
+                f"batch norm cannot be trained by a batch of one example, as batch {self.state.batch} of train_loader "
+                f"is: give it drop_last=True, or another batch_size ({error})"
+            ) from error
 
     def _show(self) -> None:
         state = self.state
@@ -392,6 +405,8 @@ class Loop:
         return {f"val_{key}": value for key, value in metrics.items() if key != "num_data"}
 
     def _patience_is_over(self) -> bool:
+        if any(isinstance(part, Chain) and not len(part.store) for part in self.model.posterior.modules()):
+            self.state.bad_epochs = 0  # its burn-in is no part of what predicts
         if self.o.patience is None or self.state.bad_epochs < self.o.patience or self.state.is_plain:
             return False
         self._note(f"stopped early: no better validation nll for {self.o.patience} epochs")

@@ -18,7 +18,7 @@ from bayesify.engine.fit import fit
 from bayesify.engine.folder import RunFolder
 from bayesify.engine.groups import Group, World, split_processes
 from bayesify.engine.history import History
-from bayesify.engine.position import SEEDS
+from bayesify.engine.position import SEEDS, order_generator
 from bayesify.engine.randomness import seed_everything
 from bayesify.evaluation.calibrate import calibrate
 from bayesify.files.merge import merge
@@ -73,7 +73,7 @@ def fit_members(
         raise ValueError("calibrate=True needs a val_loader: examples that the members are not trained on")
     first = World.here().rank == 0
     shown = bool(options.pop("progress", True))
-    generator = getattr(train_loader, "generator", None)  # a DataLoader's own
+    generator = order_generator(train_loader)
     order = None if generator is None else (generator, generator.get_state(), generator.initial_seed())
     with RunFolder(folder, True, True) if first else nullcontext():
         with split_processes(groups, options.get("accelerator", "auto")) as group:

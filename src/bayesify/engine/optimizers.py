@@ -22,6 +22,16 @@ USUAL_LR = {"sgd": 0.1, "adam": 1e-3, "adamw": 1e-3}
 def make_optimizer(model: BayesianModule, options: Any) -> torch.optim.Optimizer:
     """That of a run with these options (`FitOptions`)."""
     given, more = options.optimizer, {"momentum": options.momentum, "weight_decay": options.weight_decay}
+    if not any(p.requires_grad for p in model.parameters()):
+        raise ValueError(
+            "no parameter of the model trains, all are frozen (requires_grad=False): unfreeze what shall be trained "
+            "with requires_grad_(True)"
+        )
+    for name, value in {"lr": options.lr, **more}.items():
+        if value is not None and not isinstance(given, str | None):
+            raise ValueError(
+                f"{name}={value!r} beside an optimizer of your own, which has its own: give one of them"
+            )
     with warnings.catch_warnings():  # how long the run is, the posterior is told next
         warnings.simplefilter("ignore", SamplingWarning)
         if given is None and not any(more.values()):
@@ -45,7 +55,8 @@ def make_optimizer(model: BayesianModule, options: Any) -> torch.optim.Optimizer
 def named_optimizer(
     model: BayesianModule, name: str, lr: float | None, momentum: float | None, weight_decay: float | None
 ) -> torch.optim.Optimizer:
-    """The optimiser of this name, SGD with Nesterov's momentum. What has a prior, or is no weight, does not decay.
+    """The optimiser of this name, SGD with Nesterov's momentum. What has a prior, or is no weight, does not decay, nor
+    do biases under "adamw": the output bias of a regression is as large as its targets.
 
     What has gradients in a share s of the steps goes as far as the others: with SGD at lr / s, and with Adam, whose
     root mean square of the gradients is smaller by √s, at lr / √s. It decays as they do, too.
@@ -55,6 +66,8 @@ def named_optimizer(
     more: dict[str, Any] = {"momentum": momentum, "nesterov": True} if momentum else {}
     trained = [p for p in model.parameters() if p.requires_grad]
     held = {id(p) for p in (*model.likelihood.parameters(), *model.posterior.undecayed(model.net))}
+    if name == "adamw":
+        held |= {id(p) for path, p in model.named_parameters() if "bias" in path.rpartition(".")[2]}
     lr = USUAL_LR[name] if lr is None else lr
     seldom = {id(p): share for p, share in model.posterior.seldom(model.net).items()}
     groups: dict[tuple[float, float], list[Tensor]] = {}

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from torch import Generator
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from bayesify.checks import check_num_data
@@ -24,6 +25,25 @@ def can_jump(loader: Any) -> bool:
 def can_resume_inside(loader: Any) -> bool:
     """Iterable data sets have no order of their own to come back to."""
     return not (isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset))
+
+
+def check_second_epoch(loader: Any, argument: str, epochs: int) -> None:
+    """Raise where a loader is gone after one epoch, and there are more."""
+    if epochs > 1 and isinstance(loader, Iterator):
+        raise ValueError(
+            f"{argument}={type(loader).__name__} is an iterator, which has no second epoch: give a DataLoader, or a "
+            f"list of its batches"
+        )
+
+
+def order_generator(loader: Any) -> Generator | None:
+    """What a loader's order is drawn from, where that is not torch's own: the generator of its sampler, or its own."""
+    samplers = (
+        getattr(getattr(loader, "batch_sampler", None), "sampler", None),
+        getattr(loader, "sampler", None),
+    )
+    found = (getattr(each, "generator", None) for each in (*samplers, loader))
+    return next((each for each in found if isinstance(each, Generator)), None)
 
 
 def batches(loader: Any, epoch: int, start: int, end: int | None = None) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from bayesify import torch_internals as internals
 from bayesify.checks import naming
@@ -25,7 +25,7 @@ from bayesify.engine.checkpoint import (
 from bayesify.engine.history import History
 from bayesify.engine.optimizers import make_optimizer, named_optimizer
 from bayesify.engine.options import FitOptions
-from bayesify.engine.position import batches, can_resume_inside, number_of_batches
+from bayesify.engine.position import batches, can_resume_inside, number_of_batches, order_generator
 from bayesify.engine.randomness import random_state, restore_random_state
 from bayesify.engine.resume_checks import (
     NO_FINGERPRINT,
@@ -82,6 +82,7 @@ class RunState:
         self.best: float | None = None
         self.bad_epochs = 0
         self.epoch_random = random_state()
+        self.generator: Generator | None = None  # of the loader's order
         self.epoch_generator: Tensor | None = None
 
     def begin_part(self, is_plain: bool) -> None:
@@ -143,14 +144,14 @@ class RunState:
         before them, where the run goes on inside of the epoch."""
         resumed = self.batch > 0
         now = random_state() if resumed else None
-        generator = getattr(loader, "generator", None)  # a DataLoader's own
+        self.generator = order_generator(loader)
         if resumed:
             restore_random_state(*self.epoch_random)
-            if generator is not None and self.epoch_generator is not None:
-                generator.set_state(self.epoch_generator)
         else:
             self.epoch_random = random_state()
-            self.epoch_generator = None if generator is None else generator.get_state()
+        if self.generator is not None and self.epoch_generator is not None:
+            self.generator.set_state(self.epoch_generator)
+        self._keep_generator()
         iterator = batches(loader, self.epoch, self.batch - resumed, end)
         before = next(iterator, None) if resumed else None
         if now is not None:
@@ -195,7 +196,12 @@ class RunState:
         """Write down the epoch, and go on to the next."""
         self.history.append(row)
         self.epoch += 1
+        self._keep_generator()
         self.begin_epoch()
+
+    def _keep_generator(self) -> None:
+        """The order of the epoch that begins follows from this."""
+        self.epoch_generator = None if self.generator is None else self.generator.get_state()
 
     def begin_epoch(self) -> None:
         """Nothing of the epoch was seen."""

@@ -156,6 +156,10 @@ class Posterior(nn.Module, ABC):
         """
         return None
 
+    def asides(self) -> list[str]:
+        """What a check of the sampler found that changes predictions too little for a warning."""
+        return []
+
     def extra_tensors(self, run: Path | None = None) -> dict[str, Tensor]:
         """What a file holds beyond the state dict, by the keys of this module; a file in the folder `run` without what
         it only refers to."""

@@ -182,6 +182,10 @@ class Members(Posterior):
             return own
         return [f"members start from the same values in {', '.join(self.not_reset)}", *own]
 
+    def asides(self) -> list[str]:
+        """Of the first member that has some: all are trained alike."""
+        return next(filter(None, (self._of(i).asides() for i in range(len(self.posteriors)))), [])
+
     def _of(self, member: int) -> Posterior:
         return self.posteriors[member]  # type: ignore[return-value]
 

@@ -33,6 +33,7 @@ class Recipe:
     clip_norm: float | None = None
     epochs: int = 30  # where none are given; more where these are fewer steps than
     least_steps: int = 2000
+    most_epochs: int | None = None  # that least_steps may ask for: few examples are learnt by heart
     #: of a network that is trained already: shares of `lr`, of `epochs` and `least_steps`, and of `plain_first`
     pretrained: Mapping[str, float] = field(default_factory=lambda: {"lr": 1.0, "run": 1.0})
 
@@ -44,7 +45,10 @@ class Recipe:
 
     def epochs_for(self, steps: int | None) -> int:
         """For epochs of so many steps; None: nobody knows."""
-        return self.epochs if steps is None else max(self.epochs, math.ceil(self.least_steps / steps))
+        if steps is None:
+            return self.epochs
+        asked = math.ceil(self.least_steps / steps)
+        return max(self.epochs, asked if self.most_epochs is None else min(asked, self.most_epochs))
 
     def small_steps(self) -> "Recipe":
         """The same for a network that is trained already."""
@@ -55,6 +59,7 @@ class Recipe:
             epochs=math.ceil(self.epochs * run),
             least_steps=math.ceil(self.least_steps * run),
             plain_first=self.plain_first and self.plain_first * self.pretrained.get("plain_first", 1.0),
+            most_epochs=None if self.most_epochs is None else math.ceil(self.most_epochs * run),
         )
 
 

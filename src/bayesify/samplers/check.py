@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from bayesify.samplers.base import Group, Sampler
+from bayesify.samplers.common_noise import CommonNoise
 from bayesify.samplers.curvature import OwnCurvature
-from bayesify.samplers.findings import NOISY, ROUNDS, STUCK, Seen, findings
+from bayesify.samplers.findings import NOISY, ROUNDS, STUCK, Seen, common_noise, findings
 from bayesify.samplers.kinetic import kinetic
 from bayesify.samplers.pull import Pull, on_its_way
 
@@ -45,6 +46,7 @@ class Watch:
         self, due: Callable[[int], bool] | None, num_steps: int | None = None, num_chains: int = 1
     ) -> None:
         self.num_chains = num_chains
+        self.common = CommonNoise(num_chains)
         self.windows: list[range] = []  # of steps, counted from 1
         self.first = inf if due is None else next(filter(due, range(1, (num_steps or LONGEST) + 1)), inf)
         self.pull: Pull | None = None
@@ -69,8 +71,13 @@ class Watch:
         if self.pull is not None:
             self.pull.look(step, sampler, {p: group for _, p, group in sampled(sampler, parameters)})
         if window is not None:
+            changes = []
             for _, p, group in sampled(sampler, parameters):
-                look(sampler, p, group, first=step == window[0])
+                change = look(sampler, p, group, first=step == window[0])
+                share = None if change is None else noise_share(sampler, p, group, change.new_ones(()) / 6)
+                if change is not None and share is not None:
+                    changes.append((p, share, change))
+            self.common.look(sampler, changes, step - window[0], len(window))
 
     @torch.no_grad()
     def after(self, step: int, sampler: Sampler, parameters: Mapping[str, Tensor]) -> dict[str, str]:
@@ -84,8 +91,12 @@ class Watch:
                 rows += seen(sampler, name, p, group, len(window), self.num_chains, self.kept)
             for accumulator in ACCUMULATORS:
                 sampler.state[p].pop(accumulator, None)
-        found = findings(rows, has_thermostat(sampler), is_stationary(sampler) and len(window) >= WINDOW)
-        if self.pull is not None and step == self.pull.last and is_stationary(sampler):
+        stationary = is_stationary(sampler)
+        found = findings(rows, has_thermostat(sampler), stationary and len(window) >= WINDOW)
+        common = self.common.found(sampler, parameters)
+        if stationary and not found.keys() & {"noisy", "hot"}:  # coordinates do not show it
+            found |= common_noise(common)
+        if self.pull is not None and step == self.pull.last and stationary:
             found |= on_its_way(self.pull.found(sampler, parameters))
         return found
 
@@ -99,22 +110,23 @@ def sampled(sampler: Sampler, parameters: Mapping[str, Tensor]) -> Iterator[tupl
             yield from ((names[id(p)], p, group) for p in mine)
 
 
-def look(sampler: Sampler, p: Tensor, group: Group, first: bool) -> None:
-    """Add up (ΔG)² and p K′(p), before a step; `first`: of its window."""
-    state, gradient = sampler.state[p], sampler.gradient(p)
+def look(sampler: Sampler, p: Tensor, group: Group, first: bool) -> Tensor | None:
+    """Add up (ΔG)² and p K′(p), before a step; `first`: of its window, which has no ΔG to return."""
+    state, gradient, change = sampler.state[p], sampler.gradient(p), None
     if first:
         state["check_noise"], state["check_kinetic"] = torch.zeros_like(gradient), torch.zeros_like(gradient)
         OWN.add(sampler, p, None)
     elif "check_gradient" in state:  # not where a run of another length was resumed inside of the window
         change = gradient - state["check_gradient"]
         OWN.add(sampler, p, change)
-        state["check_noise"] += change.square_()
+        state["check_noise"].addcmul_(change, change)
     else:
-        return
+        return None
     state["check_gradient"] = gradient
     if "momentum" in state and "mass" in group:
         speed = kinetic(group.get("max_speed")).velocity(state["momentum"], state.get("mass", group["mass"]))
         state["check_kinetic"] += speed.mul_(state["momentum"])
+    return change
 
 
 def noise_share(sampler: Sampler, p: Tensor, group: Group, variance: Tensor) -> Tensor | None:

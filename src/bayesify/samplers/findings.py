@@ -9,6 +9,8 @@
     slow     1 % of the weights forget where they were fewer than 5 times while draws are kept, so that their variance
              is below 0.7 of what it should be; told of those on which nothing acts but a curvature of their own, as a
              prior's where the data say nothing
+    common   more than half as much gradient noise as is injected along one direction, where no thermostat takes it
+             away: a remark without a warning, because predictions hardly change
 
 A temperature must also be beyond what chance does to a mean of so many looks. Chains that are cold on purpose, or
 whose step has cycles, are not stationary: of them the thermostats are looked at alone.
@@ -20,6 +22,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from bayesify.samplers.common_noise import Common
 from bayesify.samplers.convergence import rhat
 
 STUCK, STUCK_SHARE = 3.0, 0.01
@@ -28,6 +31,8 @@ NOISY, NOISY_SHARE = (
     0.5,
     0.1,
 )  # at half of D correlated noise makes variances some 15 % too small, at 1.7 D 50 %
+COMMON = 0.5  # B/D along a direction
+REMARKS = {"common"}  # kinds that no prediction is warned of
 ROUNDS, SLOW_SHARE = 5.0, 0.01
 SIGMAS = 4.0
 FEWEST = 20  # draws of a chain, or epochs, that are enough to judge by
@@ -95,6 +100,22 @@ def findings(rows: Sequence[Seen], thermostat: bool, stationary: bool = True) ->
     return found
 
 
+def common_noise(chains: Sequence[Common]) -> dict[str, str]:
+    """What the noise along the direction that has most of it says, in words by its kind. It must be beyond what chance
+    does to a mean of so many squares."""
+    over = [share for share, size in chains if share > COMMON * chance(size, SIGMAS)]
+    if not over:
+        return {}
+    share = sum(over) / len(over)
+    return {
+        "common": f"along one direction of the weights the noise of the gradients is {share:.2g} times what is "
+        f"injected, and no thermostat takes it away: the stiffest directions of the posterior come out too wide, by a "
+        f"factor of up to {1 + share:.2g} in variance, and draws fit the training data worse than the posterior's. On "
+        f"average predictions hardly change; what weights or outputs do together may. Larger batches, a larger mass "
+        f"or a smaller step (lr) help"
+    }
+
+
 def chance(independent: float, sigmas: float) -> float:
     """What the mean of so many squares of N(0, 1) is beyond as seldom as N(0, 1) is beyond `sigmas` (the χ² of Wilson
     and Hilferty)."""
@@ -111,7 +132,8 @@ def _noise(rows: Sequence[Seen], total: int, thermostat: bool) -> str:
     if thermostat:
         return (
             f"the noise of the gradients is {mean:.2g} times D in {where}: what weights have of it in common no "
-            f"thermostat takes away, draws come out too alike and predictions too sure. Larger batches, a larger mass "
+            f"thermostat takes away, draws come out too alike and predictions too sure, but for the few directions "
+            f"that have most of it, which are too wide. Larger batches, a larger mass "
             f"or a smaller step (lr) bring it below {NOISY}"
         )
     return (

@@ -105,7 +105,9 @@ class Resumable(Optimizer):
     def _compare(parameters: list[Tensor], states: dict[int, dict[str, Tensor]]) -> None:
         for index, entry in states.items():
             for name, value in entry.items():
-                numbers = name.startswith(("pull_blocks", "axes"))  # not one for every coordinate
+                numbers = name.startswith(
+                    ("pull_blocks", "common_sums", "axes")
+                )  # not one for every coordinate
                 if index >= len(parameters) or (value.shape != parameters[index].shape and not numbers):
                     mine = tuple(parameters[index].shape) if index < len(parameters) else "not there"
                     raise ValueError(

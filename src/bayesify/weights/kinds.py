@@ -14,13 +14,15 @@ KINDS = {
     "recurrent": "recurrent layers",
     "plain": "neither attention nor convolutions with norm layers",
 }
+#: layers that attend to positions by their names; gates of channels and places, as of CBAM, belong to convolutions
+ATTENTION = "(?<!Channel)(?<!Spatial)(Attention|Attn)"
 
 
 def kind_of_network(net: nn.Module) -> str:
     """Which of KINDS a network is."""
     layers = [*net.modules()]
     kinds = {kind_of(layer) for layer in layers}
-    if any(re.search("Attention|Attn", type(layer).__name__) for layer in layers):
+    if any(re.search(ATTENTION, type(layer).__name__) for layer in layers):
         return "transformer"
     if "recurrent" in kinds:
         return "recurrent"

@@ -25,7 +25,7 @@ from bayesify.priors import Prior
 from bayesify.samplers import Sampler, SamplingWarning
 from bayesify.samplers.agreement import judge
 from bayesify.samplers.check import WINDOW, Watch, is_stationary
-from bayesify.samplers.findings import FEWEST, drift
+from bayesify.samplers.findings import FEWEST, REMARKS, drift
 from bayesify.weights import Call, Selection, Slot, call_with, find_slots
 from bayesify.weights.observing.input_moments import input_moments
 
@@ -69,6 +69,7 @@ class Chain(Posterior):
         self.due = plan(None, False)
         self.watch = Watch(self.due)
         self.findings: dict[str, str] = {}  # of checks of the sampler, by their kind
+        self.told: dict[str, str] = {}  # those that no prediction is warned of
         self.unjudged = False  # draws came since somebody compared them
         self.start = self.steps = 0  # the step at which this run began, and the present one
         now = self._now()
@@ -220,7 +221,8 @@ class Chain(Posterior):
 
     def report(self, found: Mapping[str, str]) -> None:
         """Remember what a check found, by its kind, and warn of what is new."""
-        new = {kind: text for kind, text in found.items() if kind not in self.findings}
+        self.told |= {kind: text for kind, text in found.items() if kind in REMARKS}
+        new = {kind: text for kind, text in found.items() if kind not in self.findings.keys() | REMARKS}
         self.findings |= new
         if new:
             warnings.warn(SamplingWarning(_unlike(new)), stacklevel=2)
@@ -230,7 +232,15 @@ class Chain(Posterior):
 
     def notes(self) -> list[str]:
         alone = [ALONE] * (len(self.store) > 0 and self.store.num_chains == 1)
-        return [f"{len(self.store)} draws after {self.steps} steps", *alone, *self.batch_norm]
+        return [
+            f"{len(self.store)} draws after {self.steps} steps",
+            *alone,
+            *self.batch_norm,
+            *self.asides(),
+        ]
+
+    def asides(self) -> list[str]:
+        return [*self.told.values()]
 
     @property
     def num_draws(self) -> int:
@@ -267,7 +277,8 @@ class Chain(Posterior):
 
     def take_over(self, other: Posterior) -> None:
         assert isinstance(other, Chain)
-        self.start, self.steps, self.findings = other.start, other.steps, other.findings
+        self.start, self.steps = other.start, other.steps
+        self.findings, self.told = other.findings, other.told
         self.store = other.store
         self.prior_means.load_state_dict(other.prior_means.state_dict())
 
@@ -294,7 +305,8 @@ class Chain(Posterior):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        told = json.dumps(self.findings).encode() if self.findings else b""
+        found = {**self.findings, **self.told}
+        told = json.dumps(found).encode() if found else b""
         counts = {
             "steps": torch.tensor([self.start, self.steps, *told])
         }  # text behind them: a state is of tensors
@@ -311,7 +323,9 @@ class Chain(Posterior):
 
     def _take(self, tensors: Mapping[str, Any]) -> None:
         self.start, self.steps, *told = tensors["steps"].tolist()
-        self.findings = json.loads(bytes(told)) if told else {}
+        found = json.loads(bytes(told)) if told else {}
+        self.told = {kind: found.pop(kind) for kind in REMARKS & found.keys()}
+        self.findings = found
         self.store.take(tensors)
 
 

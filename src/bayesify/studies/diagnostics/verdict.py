@@ -86,7 +86,8 @@ def _thermostat(rows: Sequence[Any], drift: float) -> list[str]:
         found.append(
             f"gradient noise is more than {LOUD} D in {len(loud)} of {len(rows)} parameters ({share:.2g} D in "
             f"{worst.name}): what weights have of it in common no thermostat takes away, and the draws come out too "
-            f"narrow; larger batches, a larger mass or a smaller step bring it below"
+            f"narrow, but for the few directions that have most of it, where they are too wide; larger batches, a "
+            f"larger mass or a smaller step bring it below"
         )
     return found
 
