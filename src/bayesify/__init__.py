@@ -22,6 +22,7 @@ from bayesify.files.storage import load, save
 from bayesify.likelihoods import likelihood
 from bayesify.methods import (
     IVON,
+    SWAG,
     DeepEnsemble,
     DensityPropagation,
     EnsemblePatching,
@@ -64,6 +65,7 @@ LATER = {
 
 __all__ = [
     "IVON",
+    "SWAG",
     "BayesianModule",
     "DeepEnsemble",
     "DensityPropagation",

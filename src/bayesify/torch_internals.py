@@ -280,6 +280,13 @@ def derivative_forms(operations: list[Any]) -> dict[Any, Any]:
     )(operations)
 
 
+functorch = _internal(
+    "torch._C._functorch",
+    "exporting the draws of a frozen predictor at once",
+    "bf.export writes the draws one after the other: longer programs",
+)
+
+
 eval_frame = _internal(
     "torch._C._dynamo.eval_frame",
     "running the sweep of density propagation eagerly where a compiled network has graph breaks",

@@ -73,3 +73,11 @@ def test_laplace_makes_its_pass_alone_around_given_weights_and_trains_fresh_ones
     assert "--mode linearised is for the metrics" in fail(*own, "--suite", "ood", "--mode", "linearised")
     told = succeed("train", "--method", "laplace", "--net", "mlp", "--data", "digits", "--dry-run").output
     assert "adam" in told and "0 in 0 epochs" not in " ".join(told.split())
+
+
+def test_a_prior_by_tensors_is_nothing_that_a_flag_can_say() -> None:
+    """Numbers and words are; an empirical width is one."""
+    for value in ('{"tensor": "8x64:abc"}', "[1, 2]"):
+        run = ("--method", "mc_vi", "--data", "digits", "--net", "mlp", "--set", f"method.prior.mean={value}")
+        message = fail("train", *run)
+        assert "must be a number" in message, message

@@ -8,6 +8,7 @@ from bayesify import __version__
 from bayesify.cli.demo import demo
 from bayesify.cli.errors import Commands
 from bayesify.cli.evaluate import evaluate
+from bayesify.cli.export import export
 from bayesify.cli.predict import predict
 from bayesify.cli.report import report
 from bayesify.cli.show import show
@@ -20,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (demo, train, evaluate, report, predict, show):
+for command in (demo, train, evaluate, report, predict, export, show):
     app.command()(command)
 
 

@@ -12,6 +12,7 @@ from bayesify.methods.laplace import Laplace
 from bayesify.methods.mc_dropout import MCDropout
 from bayesify.methods.monte_carlo_vi import MonteCarloVI
 from bayesify.methods.point import Point
+from bayesify.methods.swag import SWAG
 from bayesify.methods.thermostat_mcmc import ThermostatMCMC
 from bayesify.methods.variance_network import (
     SparseVariationalDropout,
@@ -30,6 +31,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "mc_dropout": MCDropout,
     "atmc": ThermostatMCMC,
     "laplace": Laplace,
+    "swag": SWAG,
     "variance": VarianceNetwork,
     "vdp": DensityPropagation,
 }
@@ -51,6 +53,7 @@ def method(name: str, **options: object) -> Method:
 __all__ = [
     "IVON",
     "METHODS",
+    "SWAG",
     "DeepEnsemble",
     "DensityPropagation",
     "EnsemblePatching",

@@ -18,7 +18,7 @@ from bayesify.methods import Method
 from bayesify.model.gains import fit_gains
 from bayesify.model.lock import Lock
 from bayesify.model.summary import Row, Summary
-from bayesify.moments import Moments, StandIn, holds, of_moments
+from bayesify.moments import Moments, holds
 from bayesify.moments.sweep import finished
 from bayesify.names import check_choice
 from bayesify.objectives import Loss, negative_elbo
@@ -27,7 +27,10 @@ from bayesify.posteriors.base import Says
 from bayesify.predict.at_means import AtMeans
 from bayesify.predict.calibration import calibrated, quantity
 from bayesify.predict.conformal import ConformalRule
+from bayesify.predict.freeze import freeze
+from bayesify.predict.frozen import Frozen
 from bayesify.predict.linearised import predict_linearised
+from bayesify.predict.pick import picked
 from bayesify.predict.prediction import (
     LINEARISED,
     MODES_OF_PREDICT,
@@ -235,6 +238,20 @@ class BayesianModule(nn.Module):
         with self._locked():
             self.posterior.collect()
 
+    def freeze(self, num_draws: int = 20, generator: Generator | None = None) -> Frozen:
+        """A predictor of its own for serving: fixed draws, no lock, the same numbers for the same input.
+
+        num_draws: as for `predict`: shared among the members of an ensemble, and not more than a chain has
+        generator: makes the draws reproducible
+
+        >>> frozen = model.freeze(20)
+        >>> frozen(x).probs, frozen(x).mutual_information  # of a regression .mean, .variance, .epistemic
+        """
+        check_whole(num_draws, "num_draws", 1)
+        with self._copying("freeze"), evaluating(self):
+            self._caution(None)
+            return freeze(self, num_draws, generator)
+
     def fit_gains(
         self, loader: Iterable[Any] | None, num_draws: int, num_examples: int, seed: int
     ) -> dict[str, float] | None:
@@ -289,19 +306,7 @@ class BayesianModule(nn.Module):
 
     def pick(self, output: Any) -> Any:
         """The prediction in what the network returned."""
-        if self.output is not None:
-            return of_moments(self.output, output)
-        if isinstance(output, Tensor | Moments | StandIn):
-            return output
-        logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
-        if logits is not None:
-            return logits
-        if self.likelihood.takes_heads and isinstance(output, tuple | list):
-            return output
-        raise TypeError(
-            f"the network returned {type(output).__name__}, which is neither a tensor nor has .logits: "
-            f"say what to use with bayesify(..., output=lambda out: ...)"
-        )
+        return picked(output, self.output, self.likelihood.takes_heads)
 
     def own_views(self) -> Augment | None:
         """What every draw of a prediction sees where nothing was said; None where one pass is all."""

@@ -97,13 +97,32 @@ class FixedMask(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """s ∘ x + t, from two calls of the layer with one seed."""
-        shape = (1, *x.shape[1:])
+        scale, shift = self.mask((1, *x.shape[1:]))
+        return x * scale.to(x) + shift.to(x)
+
+    def mask(self, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """s and t."""
         with torch.random.fork_rng([]):
             torch.manual_seed(self.seed)
             shift = self.layer[0](torch.zeros(shape))
             torch.manual_seed(self.seed)
-            scale = self.layer[0](torch.ones(shape)) - shift
-        return x * scale.to(x) + shift.to(x)
+            return self.layer[0](torch.ones(shape)) - shift, shift
+
+
+class StoredMask(nn.Module):
+    """A dropout layer whose mask is a tensor, put in from outside: y = s ∘ x + t."""
+
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()))
+        self.register_buffer("shift", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """s ∘ x + t."""
+        return x * self.scale + self.shift
 
 
 def dropout_layers(net: nn.Module) -> list[str]:

@@ -29,6 +29,51 @@ def draws_of(output: Any, num_draws: int, generator: Generator | None, at_once: 
         yield drawn
 
 
+def fixed_noise(output: Any, num_draws: int, generator: Generator) -> Any:
+    """Noise for `with_noise`, the same for every example, (draws, 1, ...): over the draws its mean is exactly 0, its
+    variance 1 and, where draws are many, its covariance the unit matrix."""
+    if type(output) in (tuple, list):
+        return tuple(fixed_noise(head, num_draws, generator) for head in output)
+    like = torch.empty((1, *output.mean.shape[1:]), dtype=torch.float64)
+    noise = _matched_noise(num_draws, like, generator)
+    if output.cov is not None:
+        unit = torch.eye(output.cov.shape[-1], dtype=torch.float64)[None]
+        noise = _correlated(like.zero_(), unit, noise)
+    return noise.to(output.mean)
+
+
+def with_noise(output: Any, noise: Any) -> Any:
+    """Draws of the output from its moments by this noise, (draws, batch, ...), without a decomposition that exported
+    programs and recorded graphs lack."""
+    if type(output) in (tuple, list):
+        return tuple(with_noise(head, each) for head, each in zip(output, noise, strict=True))
+    if output.cov is not None:
+        moved = torch.einsum("bij,sj->sbi", _root(output.cov), noise.flatten(1))
+        return output.mean + moved.unflatten(-1, output.mean.shape[1:])
+    drawn = output.mean + output.var.clamp_min(0).sqrt() * noise
+    if output.top is None:
+        return drawn
+    indices, cov = output.top
+    own = noise.expand(drawn.shape).gather(2, indices.expand(len(noise), *indices.shape))
+    top = output.mean.gather(1, indices) + torch.einsum("bij,sbj->sbi", _root(cov), own)
+    return drawn.scatter(2, indices.expand(top.shape), top.to(drawn.dtype))
+
+
+def _root(cov: Tensor) -> Tensor:
+    """L with L Lᵀ = cov, by Cholesky's recursion; a direction without variance gets none.
+
+    L_j = S_j / √S_jj,  S ← S − L_j L_jᵀ
+    """
+    left, columns, n = cov, [], cov.shape[-1]
+    nothing = n * torch.finfo(cov.dtype).eps * cov.diagonal(dim1=-2, dim2=-1).amax(-1)  # what rounding leaves
+    for j in range(n):
+        pivot = left[:, j, j]
+        inverse = torch.where(pivot > nothing, pivot, torch.inf).rsqrt()
+        columns.append(left[:, :, j] * inverse[:, None])
+        left = left - columns[-1][:, :, None] * columns[-1][:, None, :]
+    return torch.stack(columns, -1)
+
+
 def _matched_noise(n: int, like: Tensor, generator: Generator | None) -> Tensor:
     """Normal noise (n, *shape) whose mean and variance over the n draws are exactly 0 and 1 (n > 1)."""
     noise = standard_normal((n, *like.shape), like, generator)

@@ -13,11 +13,11 @@ from bayesify.torch_internals import pytree
 
 
 class Record(NamedTuple):
-    """A call of one module: what it returned, and the versions of those tensors."""
+    """A call of one module: what it returned, and the versions of those tensors (in inference mode they have none)."""
 
     module: nn.Module
     output: Any
-    versions: list[int]
+    versions: list[int] | None
 
 
 class Prefix:
@@ -61,7 +61,7 @@ class Prefix:
         with _FirstUse({id(w) for w in weights}, self._close):
             yield
         self._close()
-        untouched = all(_versions(record.output) == record.versions for record in self.records)
+        untouched = all(None is not _versions(r.output) == r.versions for r in self.records)
         if self.state == "closed":
             self.state = "replaying" if untouched and self.records else "off"
 
@@ -119,8 +119,9 @@ def _without(net: nn.Module, names: set[str]) -> list[nn.Module]:
     return list(found)
 
 
-def _versions(output: Any) -> list[int]:
-    return [internals.version_of(leaf) for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+def _versions(output: Any) -> list[int] | None:
+    tensors = [leaf for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor)]
+    return None if any(t.is_inference() for t in tensors) else [internals.version_of(t) for t in tensors]
 
 
 def _random_state() -> list[bytes]:

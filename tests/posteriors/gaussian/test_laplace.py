@@ -377,6 +377,11 @@ def test_a_pass_in_eval_mode_is_a_draw_of_the_linearised_network() -> None:
 
 def test_refusals() -> None:
     net, x, y = classes()
+    ready = bf.bayesify(net, bf.Laplace())
+    bf.fit(ready, loader(x, y), progress=False)
+    with pytest.raises(ValueError, match="a frozen predictor puts draws of the weights into.*'laplace'"):
+        ready.freeze(3)
+    net, x, y = classes()
     with pytest.raises(ValueError, match="structure='dense'"):
         bf.Laplace("dense")
     with pytest.raises(ValueError, match="prior_precision='best'"):

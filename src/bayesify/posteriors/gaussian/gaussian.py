@@ -40,20 +40,20 @@ class Gaussian(Posterior):
         return 1 if self.covariance is None else num_draws
 
     def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
-        now = self._now()
+        now = self._centre()
         if self.covariance is None:
             return {name: w.expand(n, *w.shape) for name, w in now.items()}
         return {name: now[name] + d for name, d in self.covariance.deviations(n, generator).items()}
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
         if self.linearised:
-            now = self._now()
+            now = self._centre()
             moves = {name: weights[name] - w for name, w in now.items()}
             return linear_draw(net, self.slots, now, moves, call, lambda output: output)
         return call_with(net, self.slots, lambda names: {name: weights[name] for name in names}, call)
 
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
-        return {name: w.clone() for name, w in self._now().items()}
+        return {name: w.clone() for name, w in self._centre().items()}
 
     def kl(self, net: nn.Module) -> Tensor:
         return self.point.kl(net)
@@ -63,7 +63,7 @@ class Gaussian(Posterior):
 
     def linear_law(self, net: nn.Module, member: int = 0) -> LinearLaw:
         if self.covariance is None:
-            now = self._now()
+            now = self.mean(net)
             nothing = {name: torch.zeros_like(w) for name, w in now.items()}
             return LinearLaw(
                 self.slots,
@@ -74,7 +74,7 @@ class Gaussian(Posterior):
                 lambda n, generator: {name: w.expand(n, *w.shape) for name, w in nothing.items()},
             )
         found = self.covariance
-        return LinearLaw(self.slots, self._now(), found.of_outputs, found.deviations, found.factored)
+        return LinearLaw(self.slots, self.mean(net), found.of_outputs, found.deviations, found.factored)
 
     def caution(self, says: Says | None = None) -> str | Warning | None:
         if self.covariance is not None:
@@ -83,7 +83,7 @@ class Gaussian(Posterior):
             f"the posterior has no covariance yet: predictions are those of the plain network. {self.remedy}"
         )
 
-    def _now(self) -> dict[str, Tensor]:
+    def _centre(self) -> dict[str, Tensor]:
         """The network's own weights."""
         return {name: slots[0].get().detach() for name, slots in self.slots.items()}
 

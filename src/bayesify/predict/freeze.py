@@ -1,0 +1,74 @@
+"""Making a frozen predictor: every draw of a model's posterior as tensors beside one plain copy of its network."""
+
+import copy
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+
+from bayesify.posteriors import without_guards
+from bayesify.posteriors.dropout import SEED
+from bayesify.predict.fixed_draws import FixedDraws
+from bayesify.predict.fixed_masks import FixedMasks
+from bayesify.predict.fixed_moments import FixedMoments
+from bayesify.predict.frozen import Frozen
+from bayesify.predict.pick import picked
+from bayesify.predict.prediction import shares
+from bayesify.weights.copies import copy_of
+
+Draws = dict[str, list[Tensor]]  # the values of a tensor, one for each pass
+
+
+def freeze(model: Any, num_draws: int, generator: Generator | None) -> Frozen:
+    """`model.freeze`; the model is locked and in eval mode."""
+    if model.posterior.linearised:
+        raise ValueError(
+            f"a frozen predictor puts draws of the weights into the network, and method={model.method.name!r} predicts "
+            f"by the linearised one: make it with bf.Laplace(linearised=False), or use model.predict"
+        )
+    likelihood = copy.deepcopy(model.likelihood).requires_grad_(False)
+    pick = partial(picked, by=model.output, takes_heads=likelihood.takes_heads)
+    members, each = shares(model, num_draws)
+    core: FixedDraws | FixedMoments
+    if model.posterior.sampling == "moments":
+        device = None if generator is None else generator.device
+        seed = int(torch.randint(2**62, (), generator=generator, device=device))
+        net, posterior = copy_of(nn.ModuleList([model.net, model.posterior])).eval().requires_grad_(False)
+        core = FixedMoments(net, posterior, -(-num_draws // members), pick, seed)
+    else:
+        core = _with_draws(model, members, each, generator, pick)
+    return Frozen(core, likelihood, model.calibration, model.method.name)
+
+
+def _with_draws(model: Any, members: int, each: int, generator: Generator | None, pick: Any) -> FixedDraws:
+    """Members one after the other, each with its draws; tensors in which members differ are among the draws."""
+    nets = model.posterior.nets(model.net)
+    drawn = [_drawn(model.posterior, member, each, generator) for member in range(members)]
+    counts = [count for count, _ in drawn]
+    random = {name for _, values in drawn for name in values}
+    own = [_tensors(net) for net in nets]
+    apart = {n for n in own[0] if n not in random and not all(torch.equal(t[n], own[0][n]) for t in own)}
+    net = without_guards(copy_of(nets[0])).eval().requires_grad_(False)
+    draws: Draws = {name: [] for name in (*own[0], *sorted(random)) if name in random | apart}
+    for (count, values), mine in zip(drawn, own, strict=True):
+        for name, row in draws.items():
+            row += values[name] if name in values else [mine[name]] * count
+    if SEED in draws:
+        return FixedMasks(net, draws, sum(counts), pick)
+    return FixedDraws(net, draws, sum(counts), pick)
+
+
+def _drawn(posterior: Any, member: int, num_draws: int, generator: Generator | None) -> tuple[int, Draws]:
+    """The draws of one member, as many as a prediction takes."""
+    draws: Draws = {}
+    total = 0
+    for n, weights in posterior.stream(member, num_draws, num_draws, generator):
+        total += n
+        for name, values in weights.items():
+            draws.setdefault(name, []).extend(values.detach().unbind(0))
+    return total, draws
+
+
+def _tensors(net: nn.Module) -> dict[str, Tensor]:
+    return {**dict(net.named_parameters()), **dict(net.named_buffers())}
