@@ -65,7 +65,7 @@ def net() -> nn.Module:
 def trained(method: bf.methods.Method) -> Tensor:
     torch.manual_seed(0)
     model = bf.bayesify(net(), method, num_data=4)
-    optimizer = model.optimizer(num_steps=None) if method.name == "atmc" else model.optimizer()
+    optimizer = model.optimizer(num_steps=None) if method.name in ("atmc", "swag") else model.optimizer()
     for _ in range(2):
         loss = model.loss(torch.ones(4, 2), torch.tensor([0, 1, 0, 1])).total
         optimizer.zero_grad()

@@ -10,7 +10,9 @@ from bayesify.engine import History, fit, fit_members
 from bayesify.engine.chains import sample_chains
 from bayesify.engine.search import search
 from bayesify.evaluation import metrics
+from bayesify.evaluation.acquisition import acquisition
 from bayesify.evaluation.calibrate import calibrate
+from bayesify.evaluation.conformal import conformal
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.evaluation.inference_modes import inference_modes
 from bayesify.families import family
@@ -20,6 +22,7 @@ from bayesify.files.storage import load, save
 from bayesify.likelihoods import likelihood
 from bayesify.methods import (
     IVON,
+    SWAG,
     DeepEnsemble,
     DensityPropagation,
     EnsemblePatching,
@@ -61,6 +64,7 @@ LATER = {
 
 __all__ = [
     "IVON",
+    "SWAG",
     "BayesianModule",
     "DeepEnsemble",
     "DensityPropagation",
@@ -78,10 +82,12 @@ __all__ = [
     "ThermostatMCMC",
     "VarianceNetwork",
     "VariationalDropout",
+    "acquisition",
     "attacks",
     "bayesify",
     "calibrate",
     "compress",
+    "conformal",
     "corruptions",
     "data",
     "diagnostics",

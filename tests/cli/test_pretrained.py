@@ -55,3 +55,11 @@ def test_a_network_of_ours_has_no_weights_to_begin_from() -> None:
     message = fail("train", "--method", "mc_vi", "--data", "digits", "--net", "mlp", "--start", "pretrained")
     assert "--net mlp begins with random weights" in message and "--net package.module:factory" in message
     assert "scratch" in fail("train", *RUN[:-1], "fresh")
+
+
+def test_a_prior_by_tensors_is_nothing_that_a_flag_can_say() -> None:
+    """Numbers and words are; an empirical width is one."""
+    for value in ('{"tensor": "8x64:abc"}', "[1, 2]"):
+        run = ("--method", "mc_vi", "--data", "digits", "--net", "mlp", "--set", f"method.prior.mean={value}")
+        message = fail("train", *run)
+        assert "must be a number" in message, message

@@ -18,6 +18,11 @@ def ddp_equals_one(folder: str) -> None:
     bf.fit(made, Loader(data().train, 10, shuffle=True), devices=2, strategy="ddp", folder=folder, **SETTINGS)
     chain, loader = sampled()
     bf.fit(chain, loader(10), devices=2, strategy="ddp", folder=folder + "/chain", **CHAIN)
+    average, batches = averaged(), Loader(data().train, 10, shuffle=True)
+    bf.fit(average, batches, devices=2, strategy="ddp", folder=folder + "/average", **SETTINGS)
+    every: list[Any] = [None, None]
+    torch.distributed.all_gather_object(every, average.posterior.iterates.tensors())
+    assert all(torch.equal(value, every[1][name]) for name, value in every[0].items())
     targets_keep_their_bits()
 
 
@@ -86,6 +91,13 @@ def sampled() -> tuple[bf.BayesianModule, Any]:
     model = bf.bayesify(torch.nn.Linear(6, 2), bf.ThermostatMCMC(), num_data=200)
     split = Split(data().train.inputs + 5, data().train.targets)
     return model, lambda batch: Loader(split, batch, shuffle=True)
+
+
+def averaged() -> bf.BayesianModule:
+    """SWAG of a small network."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 12), torch.nn.ReLU(), torch.nn.Linear(12, 2))
+    return bf.bayesify(net, bf.SWAG(rank=4))
 
 
 def deterministic_model() -> bf.BayesianModule:

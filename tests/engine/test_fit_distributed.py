@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from distributed_job import CHAIN, GPU_RUNS, SETTINGS, deterministic_model, ensemble, sampled
+from distributed_job import CHAIN, GPU_RUNS, SETTINGS, averaged, deterministic_model, ensemble, sampled
 from test_checkpoint import assert_same_run, tensors
 from training_job import data
 
@@ -28,7 +28,7 @@ def torchrun(what: str, folder: Path, processes: int = 2, job: Path = JOB) -> No
 def test_two_processes_train_like_one_on_the_joined_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A chain too, along the axes of all inputs; and mixed precision leaves the targets alone there."""
+    """A chain too, along the axes of all inputs, and SWAG; and mixed precision leaves the targets alone there."""
     torchrun("ddp_equals_one", tmp_path / "two")
     one = deterministic_model()
     history = bf.fit(one, Loader(data().train, 20, shuffle=True), **SETTINGS)
@@ -45,6 +45,11 @@ def test_two_processes_train_like_one_on_the_joined_batch(
     two = tensors(tmp_path / "two" / "chain" / "model.safetensors")
     for name, value in chain.net.state_dict().items():
         torch.testing.assert_close(two[f"net.{name}"], value, rtol=0, atol=1e-3)
+    average = averaged()
+    bf.fit(average, Loader(data().train, 20, shuffle=True), **SETTINGS)
+    two = tensors(tmp_path / "two" / "average" / "model.safetensors")
+    for name, value in average.state_dict().items():
+        torch.testing.assert_close(two[name], value, rtol=0, atol=1e-5)
 
 
 def test_members_train_apart_over_two_processes(tmp_path: Path) -> None:

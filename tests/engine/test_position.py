@@ -75,7 +75,9 @@ def test_a_chain_of_a_stream_whose_length_nobody_said() -> None:
         bf.fit(made, torch.utils.data.DataLoader(Stream(), 16), epochs=2, progress=False, **options)
         return len(made.posterior.store)  # type: ignore[union-attr, arg-type]
 
-    message = "the sample times of the chain count 1000 steps as an epoch, and perhaps no draw is kept; say how many"
+    message = (
+        "the times at which draws or iterates are kept count 1000 steps as an epoch, and perhaps none is; say"
+    )
     with pytest.warns(bf.SamplingWarning, match=message):
         assert run() == 0
     with pytest.raises(bf.SamplingWarning, match=message):

@@ -33,6 +33,7 @@ def changed(path: Path, **entries: Any) -> None:
 
 
 OPTIONS = {"name": "categorical", "options": {"class_dim": 10**6}}
+RULE = {"score": "aps", "coverage": 0.9, "thresholds": [0.5], "num_draws": 1, "num_data": 1}
 SPARSE = {"shape": [2**40], "places": "posterior.q.0.bias.loc"}
 
 
@@ -55,6 +56,11 @@ SPARSE = {"shape": [2**40], "places": "posterior.q.0.bias.loc"}
         ({"format": []}, "format"),
         ({"calibration": "hot"}, "calibration"),
         ({"calibration": float("nan")}, "calibration"),
+        ({"conformal": 3}, "conformal"),
+        ({"conformal": {}}, "score"),
+        ({"conformal": {**RULE, "coverage": 2}}, "coverage"),
+        ({"conformal": {**RULE, "thresholds": [float("nan")]}}, "thresholds"),
+        ({"conformal": {**RULE, "more": 1}}, "more"),
         ({"posterior": {"names": 3}}, "names"),
     ],
 )

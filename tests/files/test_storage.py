@@ -53,6 +53,7 @@ def test_every_method_comes_back(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:batch norm", "ignore:the chain has no draws yet", "ignore:no draw will")
+@pytest.mark.filterwarnings("ignore:no iterate will", "ignore:the posterior has no covariance yet")
 @pytest.mark.parametrize("name", methods.METHODS)
 def test_every_method_can_be_pickled(name: str) -> None:
     """So that models go to other processes."""

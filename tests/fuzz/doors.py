@@ -68,6 +68,7 @@ def quick(
 def _vi(folder: Path) -> None:
     model = bf.bayesify(net(), bf.MonteCarloVI(), num_data=200)
     bf.calibrate(model, [(x, y) for x, y in Loader(data().test, 40)])
+    bf.conformal(model, [(x, y) for x, y in Loader(data().test, 40)])
     bf.save(model, folder / "model.safetensors")
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from bayesify.studies.corruptions import COMMON
 from bayesify.studies.suites import Evaluation, Outcome
+from bayesify.studies.suites.conformal import SHIFTS
 
 M, STEPS = np.array([1, 10, 100]), np.arange(5.0)
 KL = {f"{name}_{what}": M * 1.0 for name in ("repar", "direct") for what in ("error", "stored", "seconds")}
@@ -57,6 +58,12 @@ def evaluation(label: str, method: str, seed: int = 0, quality: float = 0.9, cla
     levels = np.arange(4.0)
     outcomes = {
         "calibration": calibration,
+        "conformal": Outcome(
+            {"aps_0.9/covered": 0.9 + 0.01 * seed, "aps_0.9/set_size": 1.2, "lac_0.9/covered": 0.9,
+             **{f"{name}/covered": 0.8 for name in SHIFTS}, "num_calibration": 100.0},
+            {"nominal": np.array([0.8, 0.9, 0.95]), "aps_covered": np.array([0.81, 0.9, 0.94]),
+             "aps_set_size": np.array([0.9, 1.2, 1.5])},
+        ),
         "ood": Outcome(
             {"noise/auroc": 0.8, "noise/aupr": 0.7, "noise/fpr95": 0.5, "noise/auroc_agreement": 0.75},
             {"edges": np.linspace(0, 1.4, 6), "inside": np.full(5, 0.2), "outside_noise": np.full(5, 0.2)},

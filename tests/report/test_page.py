@@ -72,8 +72,9 @@ def test_every_chapter_is_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     titles = re.findall(r"<h2>([^<]+)</h2>", text)
     assert titles == [
-        "Results", "Calibration", "Out of distribution", "Corruptions", "Rotation and noise", "Attacks", "Saliency",
-        "Compression", "KL estimators", "Variance networks", "Chains", "Examples", "Runs", "To cite",
+        "Results", "Calibration", "Conformal prediction", "Out of distribution", "Corruptions", "Rotation and noise",
+        "Attacks", "Saliency", "Compression", "KL estimators", "Variance networks", "Chains", "Examples", "Runs",
+        "To cite",
     ]  # fmt: skip
     assert "ECE (15 bins)" in text
     assert "Variational" not in text

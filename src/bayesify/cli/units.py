@@ -47,6 +47,7 @@ class OriginalUnits:
             per_draw=prediction.per_draw
             and (n.original_mean(prediction.per_draw[0]), self._variance(prediction.per_draw[1])),
             law=prediction.law and self._law(prediction.law),
+            conformal=prediction.conformal and prediction.conformal.scaled(n.original_std(torch.ones(()))),
         )
 
     def _law(self, law: OutputMixture) -> OutputMixture:

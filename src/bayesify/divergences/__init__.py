@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Generator, Tensor
 
 from bayesify.checks import check_positive_whole, check_value
@@ -25,7 +26,7 @@ from bayesify.divergences.support import (
 )
 from bayesify.divergences.taylor import check_taylor, taylor
 from bayesify.execution import can_read_values
-from bayesify.families import Family, RandomTensor
+from bayesify.families import Family, LocationScale, RandomTensor
 from bayesify.names import lookup
 from bayesify.priors import Prior
 
@@ -69,13 +70,13 @@ def kl(
     """
     if not isinstance(p, Prior):
         raise TypeError(f"p={p!r} must be a prior, e.g. bf.prior('normal')")
-    if p.relative:
+    if p.needs_net:
         raise ValueError(
             f"p={p!r} lies around the weights of a network: `model.kl()` has them; here give the prior a mean"
         )
     if generator is not None and not isinstance(generator, Generator):
         check_value("generator", generator, Generator | None)
-    distribution = distribution_of(q)
+    distribution, p = _standard(distribution_of(q), p)
     p = prior_of(distribution, p)
     function = lookup(ESTIMATORS, estimator, "estimator")
     check_options(estimator, options)
@@ -86,6 +87,19 @@ def kl(
     if noise is not None:
         num_draws = _check_noise(noise, distribution)
     return function(distribution, p, Draws(num_draws, generator, noise), **options)
+
+
+def _standard(q: Family, p: Prior) -> tuple[Family, Prior]:
+    """q in units of a prior that is another for every entry, and what that then is. The KL is the same."""
+    if not p.relative:
+        return q, p
+    if not isinstance(q, LocationScale):
+        raise ValueError(
+            f"p={p!r} is for families w = loc + scale ξ, and {q.name!r} is none: give it numbers for mean and std"
+        )
+    centre, width = p.centre("q", q.loc), p.width("q", q.loc)
+    one, zero = torch.ones_like(q.loc), torch.zeros_like(q.loc)
+    return q.in_units_of(one if width is None else width, zero if centre is None else centre), p.standard
 
 
 def kl_all(

@@ -132,7 +132,7 @@ def check_pair(q: Family, p: Prior, estimator: str) -> None:
 
 def check_method(kind: type[Family], p: Prior, estimator: str, family_options: dict[str, Any]) -> None:
     """`check_pair` before there is a network. Priors that depend on the tensor are checked with the network."""
-    q = example(kind, **family_options)
+    q, p = example(kind, **family_options), p.standard
     if prior_of(q, p) is p:
         check_pair(q, p, estimator)
 

@@ -16,6 +16,7 @@ from bayesify.weights import as_call
 from bayesify.weights.calls import is_sharded_unit
 
 SETTLING = 100  # batches that statistics are taken from
+SETTLING_DRAW = 8  # of every draw that has its own
 
 
 class MovingAverage:
@@ -75,9 +76,12 @@ class MovingAverage:
 
 
 @torch.no_grad()
-def settle_statistics(model: Any, loader: Iterable[Any], epoch: int, fabric: Any) -> None:
-    """Running statistics of batch norm by the weights as they are: the plain average over the first SETTLING batches
-    of an epoch, of every member and component by itself. Random states stay as they were, and so does the data order.
+def settle_statistics(
+    model: Any, loader: Iterable[Any], epoch: int, fabric: Any, num_batches: int = SETTLING
+) -> None:
+    """Running statistics of batch norm by the weights as they are: the plain average over the first `num_batches`
+    batches of an epoch, of every member and component by itself. Random states stay as they were, and so does the data
+    order.
 
     An average over steps lags behind weights that move; those of averaged weights it never belonged to.
     """
@@ -94,7 +98,7 @@ def settle_statistics(model: Any, loader: Iterable[Any], epoch: int, fabric: Any
         for count in counts:
             count.zero_()
         with own_randomness(loader, epoch, fabric.global_rank), fabric.autocast():
-            for batch in islice(batches(loader, epoch, 0), SETTLING):
+            for batch in islice(batches(loader, epoch, 0), num_batches):
                 _passes(model, inputs_for(model, batch))
         if fabric.world_size > 1:
             for name, buffer in model.named_buffers():

@@ -32,7 +32,7 @@ KINDS: dict[str, Any] = {
     **dict.fromkeys(("data?", "settings?"), dict),
 }
 #: what samplers and Adafactor remember in other shapes
-NOT_BY_ENTRY = ("pull_blocks", "axes", "axes_moments", "axes_count", "row_var", "col_var")
+NOT_BY_ENTRY = ("pull_blocks", "common_sums", "axes", "axes_moments", "axes_count", "row_var", "col_var")
 #: the numbers that optimisers of torch.optim remember one of for each parameter
 SINGLE = ("step ", "mu ", "eta ", "mu_product ")
 #: path -> (when it was looked at, is it sound?) of checkpoints that this process wrote, read or checked

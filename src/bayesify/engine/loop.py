@@ -12,7 +12,7 @@ from bayesify import torch_internals as internals
 from bayesify.batches import first_of, inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, NonFiniteLossError
 from bayesify.engine.apart import MemberGradients, apart
-from bayesify.engine.averaging import settle_statistics
+from bayesify.engine.averaging import SETTLING_DRAW, settle_statistics
 from bayesify.engine.capture import CapturedGradients
 from bayesify.engine.fingerprint import fingerprint_of
 from bayesify.engine.finite import FiniteCheck
@@ -191,8 +191,10 @@ class Loop:
         state.history.notes += self.model.posterior.asides()
         if state.ema is not None:
             state.ema.finish()
-        own = any(isinstance(part, RunningStats) for part in self.model.posterior.modules())
-        if (state.ema is not None or own) and not self.o.frozen_norm:
+        posterior = self.model.posterior
+        posterior.finish(self.model.net)
+        own = any(isinstance(part, RunningStats) for part in posterior.modules())
+        if (state.ema is not None or own or posterior.averages()) and not self.o.frozen_norm:
             self._settle(state.epoch - 1)  # as in the last validation
         if state.warmup is not None:  # a warm-up longer than the run must not weaken the next one
             self.model.kl_weight.fill_(state.warmup.end)
@@ -212,6 +214,9 @@ class Loop:
         self._note(f"calibrated on the validation data: {quantity(self.model.likelihood)} {value:.4g}")
 
     def _settle(self, epoch: int) -> None:
+        """Statistics of batch norm: those of every draw that has its own, and then those that stay in the network."""
+        for _ in self.model.posterior.settling():
+            settle_statistics(self.model, self.train, epoch, self.fabric, SETTLING_DRAW)
         settle_statistics(self.model, self.train, epoch, self.fabric)
 
     def _check_draws(self) -> None:
@@ -229,7 +234,7 @@ class Loop:
     def _epoch(self, signals: Signals) -> None:
         """Train to the end of the epoch from wherever it stands."""
         state = self.state
-        self.model.calibration = None  # it was fitted to other weights
+        self.model.calibration = self.model.conformal = None  # they were fitted to other weights
         self.model.train()
         self._freeze_norm()
         end = None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
@@ -391,7 +396,8 @@ class Loop:
         # training's draws stay as they are
         generator = Generator(self.fabric.device).manual_seed(state.epoch)
         with state.ema.in_place() if state.ema is not None else nullcontext(), self.model.uncautioned():
-            if state.ema is not None and not self._norm_is_frozen():
+            averages = state.ema is not None or self.model.posterior.averages()
+            if averages and not self._norm_is_frozen():
                 self._settle(state.epoch)
             metrics = evaluate(self.model, self.val, self.o.val_draws, generator=generator, augment=None)
             if state.is_best(metrics["nll"]) and self.folder.path is not None:

@@ -40,6 +40,7 @@ from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
 from bayesify.objectives import KLWarmup, Loss
 from bayesify.posteriors import Chain
+from bayesify.posteriors.gaussian import WeightAverage
 from bayesify.samplers import Sampler, SamplingWarning
 
 ASSUMED_STEPS = 1000  # in an epoch of a loader that does not know its length
@@ -352,9 +353,9 @@ def _damage(part: str, *kinds: type[Exception]) -> Iterator[None]:
 def assumed(model: BayesianModule, options: FitOptions) -> str | SamplingWarning | None:
     """What to say where nobody knows how many steps an epoch has."""
     said = f"train_loader has no length: {{}} count {ASSUMED_STEPS} steps as an epoch{{}}; say how many it has with "
-    parts = [part for part in model.posterior.modules() if isinstance(part, Chain)]
+    parts = [part for part in model.posterior.modules() if isinstance(part, Chain | WeightAverage)]
     if any(part.plan(None, False) is None for part in parts):
-        text = said.format("the sample times of the chain", ", and perhaps no draw is kept")
+        text = said.format("the times at which draws or iterates are kept", ", and perhaps none is")
         return SamplingWarning(f"{text}steps_per_epoch=, or give the method burn_in= and every= in steps")
     if options.schedule is None and not options.kl_warmup:
         return None

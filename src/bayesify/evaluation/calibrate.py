@@ -37,7 +37,8 @@ def calibrate(
     num_draws:   of each prediction, as in `model.predict`
     augment:     give it here where `model.predict` and `bf.evaluate` will get it
 
-    Training never sees the number, and `bf.fit` drops it when it trains on, since it was fitted to other weights.
+    Training never sees the number, and `bf.fit` drops it when it trains on, since it was fitted to other weights. What
+    `bf.conformal` fitted is dropped here, since predictions change: calibrate first.
 
     >>> bf.calibrate(model, val_loader)
     >>> bf.evaluate(model, test_loader)["ece"]
@@ -50,6 +51,7 @@ def calibrate(
         check_loader(val_loader, "val_loader")
     before, model.calibration = model.calibration, None
     if val_loader is None:
+        model.conformal = None
         return None
     try:
         views = {} if augment == AUTO else {"augment": augment}
@@ -57,6 +59,7 @@ def calibrate(
     except BaseException:
         model.calibration = before
         raise
+    model.conformal = None
     return model.calibration
 
 

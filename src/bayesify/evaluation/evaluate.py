@@ -12,17 +12,13 @@ from bayesify.evaluation import metrics
 from bayesify.evaluation.metrics import ClassificationTally, RegressionTally
 from bayesify.evaluation.metrics.registry import measured, needs_whole, reported
 from bayesify.likelihoods.shapes import match_real
+from bayesify.predict.decisions import UNCERTAINTIES
 from bayesify.predict.nonfinite import counted_from
 from bayesify.predict.predictive import Predictive
 from bayesify.predict.views import AUTO
 
 #: uncertainties of a prediction that tell unknown inputs from known ones; larger is less certain
-SCORES: dict[str, Callable[[Predictive], Tensor]] = {
-    "entropy": lambda p: p.entropy,
-    "mutual_information": lambda p: p.mutual_information,
-    "confidence": lambda p: 1 - p.confidence,
-    "agreement": lambda p: 1 - p.agreement,
-}
+SCORES = {name: UNCERTAINTIES[name] for name in ("entropy", "mutual_information", "confidence", "agreement")}
 
 
 @checked

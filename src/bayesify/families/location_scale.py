@@ -1,5 +1,6 @@
 """Families of the form w = loc + scale · ξ: the form, the normal family, and draws of many tensors at once."""
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -61,6 +62,13 @@ class LocationScale(Family):
         """E log q = E log q₀(ξ) − log scale, summed (FORMULAS 2.1)."""
         return self.shape.numel() * self.noise_neg_entropy() - self.log_scale.sum()
 
+    def in_units_of(self, width: Tensor, centre: Tensor | float = 0.0) -> "LocationScale":
+        """The law of (w − centre) / width."""
+        made = copy.copy(self)
+        made.loc = made.centre = (self.loc - centre) / width
+        made.log_scale = self.log_scale - width.log()
+        return made
+
     @classmethod
     def rsample_all(cls, qs: Sequence[Any], generator: Generator | None = None) -> list[Tensor]:
         """The same draws as `rsample`, for all tensors in a handful of kernels."""
@@ -83,6 +91,10 @@ class Normal(LocationScale):
     gaussian = True
     symmetric = True
     law = laws.Normal()
+
+    def in_units_of(self, width: Tensor, centre: Tensor | float = 0.0) -> "Normal":
+        """A plain normal one, also of those that share their widths."""
+        return Normal((self.loc - centre) / width, self.log_scale - width.log())
 
     @property
     def mean(self) -> Tensor:

@@ -22,6 +22,7 @@ from bayesify.model.bayesian_module import SCRATCH
 from bayesify.posteriors import without_guards
 from bayesify.posteriors.chain.draw_files import DrawReference
 from bayesify.posteriors.chain.stored_draws import listing
+from bayesify.predict.conformal import ConformalRule
 from bayesify.priors import prior
 
 T = TypeVar("T")
@@ -96,6 +97,8 @@ def load(
     if header["custom_output"] and output is None:
         warnings.warn(f"{path} was saved from a model with output=: give bf.load(..., output=...) again")
     law = _likelihood(path, header["likelihood"], likelihood)
+    with naming(path, *CANNOT_BE):
+        rule = ConformalRule(**header["conformal"]) if "conformal" in header else None
     try:
         with naming(path, *CANNOT_BE):
             most = max((t.numel() for t in net.state_dict().values()), default=1) * _longest(shapes)
@@ -118,6 +121,7 @@ def load(
         raise
     _warn_of_nonfinite(path, tensors, {name for name, _ in model.named_parameters()})
     model.calibration = header.get("calibration")  # files of 0.1 have none, nor the next
+    model.conformal = rule
     model.start = header.get("start", SCRATCH)
     if "augment" in header:
         from bayesify.data.augment import CropFlip  # a room that is loaded where it is needed
@@ -135,6 +139,7 @@ HEADER: dict[str, Any] = {
     "random": list[str],
     "custom_output": bool,
     "calibration?": Positive | None,
+    "conformal?": dict,
     "start?": Literal["scratch", "pretrained"],
     "augment?": {"padding": Annotated[int, Range(least=0, most=64)], "fill": float | list[float]},
     "sparse?": HOW,
@@ -210,6 +215,7 @@ def header_of(model: BayesianModule) -> dict[str, Any]:
         "random": [w.name for w in model.selection.random],
         "custom_output": model.output is not None,
         "calibration": model.calibration,
+        **({} if model.conformal is None else {"conformal": model.conformal.data()}),
         **({} if model.start == SCRATCH else {"start": model.start}),
         **({} if model.augment is None else {"augment": model.augment.data()}),
         "posterior": model.posterior.plain_data(),

@@ -11,6 +11,7 @@ from bayesify.methods.ivon import IVON
 from bayesify.methods.mc_dropout import MCDropout
 from bayesify.methods.monte_carlo_vi import MonteCarloVI
 from bayesify.methods.point import Point
+from bayesify.methods.swag import SWAG
 from bayesify.methods.thermostat_mcmc import ThermostatMCMC
 from bayesify.methods.variance_network import (
     SparseVariationalDropout,
@@ -28,6 +29,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "ecmp": partial(EnsemblePatching, assignment="element"),
     "mc_dropout": MCDropout,
     "atmc": ThermostatMCMC,
+    "swag": SWAG,
     "variance": VarianceNetwork,
     "vdp": DensityPropagation,
 }
@@ -49,6 +51,7 @@ def method(name: str, **options: object) -> Method:
 __all__ = [
     "IVON",
     "METHODS",
+    "SWAG",
     "DeepEnsemble",
     "DensityPropagation",
     "EnsemblePatching",

@@ -94,6 +94,11 @@ class IVON(Method):
                     f"prior={self.prior!r} must be normal, it is {p!r} for {name!r}: use bf.prior('normal'), or "
                     f"bf.MonteCarloVI for others"
                 )
+            if p.is_empirical or made.prior_means.width(name) is not None:
+                raise ValueError(
+                    f"prior std={p.options['std']!r} of {name!r} must be a number: it is the decay of the whole "
+                    f"tensor. Give one, or use bf.MonteCarloVI"
+                )
             made.random_tensor(name).log_scale.data.fill_(math.log(std))
         return made
 
@@ -144,7 +149,7 @@ class IVON(Method):
 
     def groups(self, model: Any) -> list[dict[str, Any]]:
         """The parameters of `model` that train: random ones by their prior, with a log σ for each, then the others."""
-        priors = {(part, name): p for part in _parts(model) for name, p in part.priors.items()}
+        priors = {(part, name): p.standard for part in _parts(model) for name, p in part.priors.items()}
         pairs = {
             p: [(part.slots[name][0].get(), part.random_tensor(name).log_scale) for part, name in weights]
             for p, weights in by_value(priors).items()

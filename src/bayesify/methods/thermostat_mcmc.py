@@ -16,7 +16,7 @@ from bayesify.posteriors.chain.chain import KEEPS, Chain, Due
 from bayesify.posteriors.shared_generator import shared_generator
 from bayesify.priors import Prior, prior
 from bayesify.samplers import SAMPLERS, Sampler, SamplingWarning
-from bayesify.samplers.schedules import Cyclic, EvenTimes, SampleTimes
+from bayesify.samplers.schedules import Cyclic, EvenTimes, SampleTimes, burn_in_steps, check_burn_in
 from bayesify.weights import Selection, where
 from bayesify.weights.calls import is_sharded
 from bayesify.weights.where import Where
@@ -109,8 +109,7 @@ class ThermostatMCMC(Method):
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", prior(self.prior))
         self._check_settings()
-        if self.burn_in is not None and self.burn_in >= 1 and self.burn_in != int(self.burn_in):
-            raise ValueError(f"burn_in={self.burn_in!r} must be a whole number of steps, or a share below 1")
+        check_burn_in(self.burn_in)
         self.sample_times(1000)
 
     def _check_settings(self) -> None:
@@ -223,10 +222,7 @@ class ThermostatMCMC(Method):
 
     def burn_in_steps(self, num_steps: int | None, trained: bool = False) -> int | None:
         """The burn-in of a run of `num_steps` steps; None where that cannot be said."""
-        burn_in = BURN_IN[trained] if self.burn_in is None else self.burn_in
-        if not 0 < burn_in < 1:
-            return int(burn_in)
-        return None if num_steps is None else int(burn_in * num_steps)
+        return burn_in_steps(BURN_IN[trained] if self.burn_in is None else self.burn_in, num_steps)
 
     def sampler_of(
         self, model: Any, groups: list[dict[str, Any]], lr: float, seed: int, **options: Any

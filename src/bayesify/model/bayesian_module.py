@@ -4,6 +4,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from bayesify.posteriors import Posterior, pick_member, without_guards
 from bayesify.posteriors.base import Says
 from bayesify.predict.at_means import AtMeans
 from bayesify.predict.calibration import calibrated, quantity
+from bayesify.predict.conformal import ConformalRule
 from bayesify.predict.freeze import freeze
 from bayesify.predict.frozen import Frozen
 from bayesify.predict.pick import picked
@@ -51,6 +53,8 @@ class BayesianModule(nn.Module):
     cautioned: bool = False
     #: fitted by `bf.calibrate`, used by `predict`: a temperature (classes) or a scale of variances (regression)
     calibration: float | None = None
+    #: fitted by `bf.conformal`, used by `predict`: what makes sets and intervals of its predictions
+    conformal: ConformalRule | None = None
     #: what the method decided by the network, for `summary()`
     chosen: str = ""
     #: "scratch", or "pretrained": of a network that was trained already
@@ -175,6 +179,8 @@ class BayesianModule(nn.Module):
         if options.get("augment", AUTO) == AUTO:
             averaged = mode == "ensemble" and num_draws > 1 and not holds(x, Moments)
             options["augment"] = self.own_views() if averaged else None
+        if self.conformal is not None and self.conformal.keeps_samples:
+            options["keep_samples"] = True
         with self._locked(), evaluating(self), torch.no_grad():
             if mode == "deterministic":
                 found = AtMeans(self).predict(x, num_draws, **options)
@@ -182,6 +188,7 @@ class BayesianModule(nn.Module):
                 self._caution(None if here is None else x)
                 found = predict(self, x, 1 if mode == "stochastic" else num_draws, **options)
         found = found if self.calibration is None else calibrated(found, self.calibration)
+        found = replace(found, conformal=self.conformal)
         return found if here is None else found.to(here)
 
     @checked
@@ -269,6 +276,8 @@ class BayesianModule(nn.Module):
         order += [note for note in self.method.notes() if note.replace(" ", "=", 1) not in self.chosen]
         if self.calibration is not None:
             order.append(f"predictions are calibrated: {quantity(self.likelihood)} {self.calibration:.4g}")
+        if self.conformal is not None:
+            order.append(f"predictions have {self.conformal}")
         if self.own_views() is not None:
             order.append(
                 "predictions: every draw sees a crop and flip of its own (predict(augment=None): none does)"

@@ -28,9 +28,9 @@ class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
     Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `undecayed`,
-    `seldom`, `member`, `fold`, `install`, `begin`, `collect`, `shift`, `check_finite`, `diverged`, `caution`,
-    `extra_tensors`, `references`, `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`,
-    `describe`, `notes`.
+    `seldom`, `member`, `fold`, `install`, `begin`, `collect`, `averages`, `settling`, `finish`, `shift`,
+    `check_finite`, `diverged`, `caution`, `extra_tensors`, `references`, `idle_entries`, `make_room`, `take_over`,
+    `plain_data`, `take_plain_data`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -118,7 +118,22 @@ class Posterior(nn.Module, ABC):
 
     def collect(self) -> None:
         """Keep the present weights as a draw."""
-        raise TypeError("collect() keeps a draw of a chain; this model has none: use bf.ThermostatMCMC()")
+        raise TypeError(
+            "collect() keeps a draw of a chain, or an iterate; this model does neither: use bf.ThermostatMCMC(), or "
+            "bf.SWAG()"
+        )
+
+    def averages(self) -> bool:
+        """Is its mean another network than the one that trains, which batch norm has no statistics of yet?"""
+        return False
+
+    def settling(self) -> Iterator[None]:
+        """One draw after the other in the place of the mean, in passes of training without gradients, for batch norm
+        to learn its statistics; of posteriors whose predictions take them."""
+        return iter(())
+
+    def finish(self, net: nn.Module) -> None:
+        """A run has ended: leave the weights of its networks as they shall be."""
 
     def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:
         """Move all draws of a parameter of a member's network; False where they do not move along with it."""

@@ -13,7 +13,7 @@ from bayesify.divergences import KL, kl_of
 from bayesify.divergences.multi_tensor import by_value
 from bayesify.execution import compiling
 from bayesify.families import Family, RandomTensor
-from bayesify.families.location_scale import LOG_STD_OF_NOTHING
+from bayesify.families.location_scale import LOG_STD_OF_NOTHING, LocationScale
 from bayesify.moments import Gains, Moments, replace
 from bayesify.moments.gains import Running
 from bayesify.moments.tape import Tape
@@ -93,12 +93,9 @@ class Factorized(Posterior):
         distributions = self.distributions(list(self.slots))
         self.priors = {name: prior.at(name, q.mean) for name, q in distributions.items()}
         self.prior_means = PriorMeans(self.priors, self.slots)
-        if self.prior_means.places and not family.moves:
-            raise ValueError(
-                f"prior mean='net' is for families that move with their mean, and {family.name!r} does not: use "
-                f"bf.prior('normal', mean=0.0), or family='normal'"
-            )
-        alike = by_value(self.priors).items()
+        self.empirical = frozenset(name for name, p in self.priors.items() if p.is_empirical)
+        self._check_places(family, distributions)
+        alike = by_value({name: p.standard for name, p in self.priors.items()}).items()
         self.kls = [(names, divergence(distributions[names[0]], p)) for p, names in alike]
         self.guard = CheckpointGuard()
         self.guard.watch(net, list(self.slots))
@@ -217,7 +214,17 @@ class Factorized(Posterior):
             notes.append(f"not used by the network in its first call: {', '.join(self.unused)}")
         if self.gains is not None:
             notes.append(str(self.gains))
+        if self.empirical:
+            notes.append(f"std of the prior by empirical Bayes: {self._widths_found()}")
         return notes
+
+    @torch.no_grad()
+    def _widths_found(self) -> str:
+        found = []
+        for name, q in self.distributions([name for name in self.slots if name in self.empirical]).items():
+            centred = self.leaves[name].get().at(self.prior_means.difference(name, q.centre))
+            found.append(f"{name} {self._best_width(centred):.3g}")
+        return ", ".join(found)
 
     def distributions(self, names: list[str]) -> dict[str, Family]:
         """q_j around the network's present parameters."""
@@ -304,10 +311,30 @@ class Factorized(Posterior):
         return parts[0] if len(parts) == 1 else torch.stack(parts).sum()
 
     def _to_prior(self, name: str, q: Family) -> Family:
-        """What the KL compares with the prior: q itself, or moved by −w₀ where the prior lies around w₀."""
-        if name not in self.prior_means.places:
-            return q
-        return self.leaves[name].get().at(self.prior_means.difference(name, q.centre))
+        """What the KL compares with the standard of the prior: q itself, or that of (w − centre) / width."""
+        if name in self.prior_means.places:
+            q = self.leaves[name].get().at(self.prior_means.difference(name, q.centre))
+        width = self._best_width(q) if name in self.empirical else self.prior_means.width(name)
+        return q if width is None else q.in_units_of(width)  # type: ignore[attr-defined]
+
+    @staticmethod
+    def _best_width(q: Family) -> Tensor:
+        """Of a normal prior around 0 for a whole tensor, where ∂KL/∂s = 0: s² = mean E w²."""
+        return (q.variance + q.mean.square()).mean().sqrt().detach()
+
+    def _check_places(self, family: type[Family], distributions: Mapping[str, Family]) -> None:
+        """Can the family follow its priors?"""
+        if self.prior_means.places and not family.moves:
+            raise ValueError(
+                f"prior mean='net' is for families that move with their mean, and {family.name!r} does not: use "
+                f"bf.prior('normal', mean=0.0), or family='normal'"
+            )
+        for name in (*self.empirical, *self.prior_means.width_of):
+            if not isinstance(distributions[name], LocationScale):
+                raise ValueError(
+                    f"prior std={self.priors[name].options['std']!r} of {name!r} is for families w = loc + scale ξ, "
+                    f"and {family.name!r} is none: give it a number, or use family='normal'"
+                )
 
     def _called(self, function: Any, net: nn.Module, values: Any, call: Call) -> Any:
         if not compiling() and net.training not in self.verified and not is_sharded(net):

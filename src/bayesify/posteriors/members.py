@@ -111,6 +111,17 @@ class Members(Posterior):
         for i in range(len(self.posteriors)):
             self._of(i).collect()
 
+    def averages(self) -> bool:
+        return any(self._of(i).averages() for i in range(len(self.posteriors)))
+
+    def settling(self) -> Iterator[None]:
+        together = (self._of(i).settling() for i in range(len(self.posteriors)))
+        yield from (None for _ in zip(*together, strict=True))
+
+    def finish(self, net: nn.Module) -> None:
+        for i, member in enumerate(self.nets(net)):
+            self._of(i).finish(member)
+
     def shift(self, net: nn.Module, name: str, by: Tensor, member: int = 0) -> bool:
         return self._of(member).shift(net, name, by)
 

@@ -3,7 +3,7 @@
     classes      p_T ∝ p^(1/T) of the averaged probabilities p; T > 1 makes an overconfident model less sure
     regression   every variance times s
 
-Labels, votes and predicted means stay as they are.
+Labels, votes and predicted means stay as they are. A conformal rule does not: it was fitted to other predictions.
 """
 
 import math
@@ -42,7 +42,7 @@ def calibrated(prediction: Predictive, value: float) -> Predictive:
     # where all draws agree there is no spread, however steep the slope
     most = torch.minimum(slope.square() * prediction.spread, p_t * (1 - p_t))
     spread = torch.where(prediction.spread == 0, 0.0, most)
-    changed = replace(prediction, mean=p_t, spread=spread, per_draw=per_draw)
+    changed = replace(prediction, mean=p_t, spread=spread, per_draw=per_draw, conformal=None)
     share = prediction.noise / prediction.entropy.clamp_min(torch.finfo(prediction.noise.dtype).tiny)
     return replace(changed, noise=share.clamp(0, 1) * changed.entropy)
 
@@ -54,4 +54,4 @@ def _scaled(prediction: Predictive, scale: float) -> Predictive:
     std = math.sqrt(scale)
     law = prediction.law and prediction.law.moved((1 - std) * prediction.mean, std)
     spread, noise = scale * prediction.spread, scale * prediction.noise
-    return replace(prediction, spread=spread, noise=noise, per_draw=per_draw, law=law)
+    return replace(prediction, spread=spread, noise=noise, per_draw=per_draw, law=law, conformal=None)

@@ -38,6 +38,8 @@ class NormalMixture:
     def quantile(self, level: float) -> Tensor:
         """Where P(y ≤ value) = level."""
         stds = self.variances.sqrt()
+        if len(stds) == 1:
+            return self.means[0] + float(torch.special.ndtri(torch.tensor(level).double())) * stds[0]
         return _bisected(self.cdf, level, (self.means - 10 * stds).amin(0), (self.means + 10 * stds).amax(0))
 
     def double(self) -> "NormalMixture":

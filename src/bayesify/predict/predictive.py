@@ -8,10 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.checks import Share, as_tensor, checked
+from bayesify.checks import Fraction, as_tensor, check_setting, checked
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.shapes import match_shape
 from bayesify.moments import replace as replace_in
+from bayesify.predict.conformal import ConformalRule
+from bayesify.predict.decisions import surest, uncertainty
+from bayesify.predict.interval import Interval
 from bayesify.predict.mixture import NormalMixture, OutputMixture, joined
 
 #: the fields of a `Predictive` that are tensors, pairs of them, or None
@@ -46,6 +49,7 @@ class Predictive:
     # of a noisy input in `spread`, and in what the draws disagree
     input_shares: tuple[Tensor, Tensor] | None = None
     law: OutputMixture | None = None  # of a regression that is not normal: the outputs of all draws
+    conformal: ConformalRule | None = None  # of `bf.conformal`: what makes `sets` and `interval`
 
     # -- classification -------------------------------------------------------------------------------
     @property
@@ -158,15 +162,50 @@ class Predictive:
         self._only("regression", "level", "probs")
         return self._law.double().level(match_shape(self.mean, target).double())
 
+    @property
+    def interval(self) -> Interval:
+        """`low, high = p.interval` is the conformal interval of `bf.conformal` (regression); `p.interval(0.9)` the
+        central one of the predictive, or of the draws' probabilities (classification), which needs keep_samples=True.
+        """
+        return Interval(self)
+
+    @property
+    def sets(self) -> Tensor:
+        """(batch, classes), bool: the conformal set of every example, see `bf.conformal`."""
+        self._only("classification", "sets", "interval")
+        return self._rule("sets").sets(self)
+
+    def uncertainty(self, score: str = "entropy") -> Tensor:
+        """(batch,): one number for each example, larger where the prediction is less sure; the mean over positions.
+
+        score: "entropy", "confidence" (1 − that of the label), "agreement" (1 − that of the draws), "variance", or
+               what the draws disagree on: "bald", of classes also "mutual_information"
+        """
+        return uncertainty(self, score)
+
     @checked
-    def interval(self, mass: Share = 0.9) -> tuple[Tensor, Tensor]:
-        """The central interval that holds `mass` of the predictive (regression) or of the draws'
-        probabilities (classification), from the kept samples."""
-        samples, _ = self._per_draw("interval")
-        lower, upper = (1 - mass) / 2, (1 + mass) / 2
-        if self.likelihood.task == "classification":
-            return _quantile(samples, lower), _quantile(samples, upper)
-        return self._law.quantile(lower), self._law.quantile(upper)
+    def abstain(
+        self,
+        coverage: Fraction | None = None,
+        score: str = "entropy",
+        threshold: float | Tensor | None = None,
+    ) -> Tensor:
+        """Answer where the prediction is sure, abstain elsewhere: (batch,), bool, True where to answer.
+
+        coverage:  the share of these examples to answer, the surest by `uncertainty(score)`, rounded up; 0.9
+        threshold: in its place, the largest uncertainty that is answered, as found on other data:
+                   `validation.uncertainty(score).quantile(0.9)`
+
+        Examples whose prediction is NaN are never answered.
+        """
+        scores = self.uncertainty(score)
+        if threshold is not None:
+            if coverage is not None:
+                raise ValueError(f"coverage={coverage!r} and threshold={threshold!r}: give one of them")
+            check_setting("threshold", threshold, float)
+            return scores <= threshold
+        share = 0.9 if coverage is None else coverage
+        return surest(scores, math.ceil(share * len(scores) - 1e-9)) & ~scores.isnan()
 
     def __len__(self) -> int:
         return len(self.mean)
@@ -201,6 +240,15 @@ class Predictive:
             return NormalMixture(*self.per_draw)
         return NormalMixture(self.mean[None], self.variance[None])
 
+    def _rule(self, field: str) -> ConformalRule:
+        if self.conformal is None:
+            central = " (.interval(0.9) is the central interval of the model's own law)"
+            raise AttributeError(
+                f".{field} needs a conformal rule, which this prediction has none of: call bf.conformal(model, "
+                f"calibration_loader), then model.predict{central if field == 'interval' else ''}"
+            )
+        return self.conformal
+
     def _only(self, task: str, field: str, instead: str) -> None:
         if self.likelihood.task != task:
             raise AttributeError(f".{field} is for {task}; this is {self.likelihood.task}: use .{instead}")
@@ -234,12 +282,3 @@ def _without_shares(exact: Predictive) -> Predictive:
 def _share(whole: Tensor, exact: Tensor) -> Tensor:
     """1 − exact/whole, between 0 and 1; 0 where there is nothing to share."""
     return torch.where(whole > 0, 1 - exact / whole, 0.0).clamp(0, 1)
-
-
-def _quantile(values: Tensor, level: float) -> Tensor:
-    """Quantile over the first dimension, linear between order statistics (torch.quantile has a size limit)."""
-    ordered = values.sort(0).values
-    position = level * (len(ordered) - 1)
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return torch.lerp(ordered[low], ordered[high], position - low)

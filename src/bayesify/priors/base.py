@@ -15,9 +15,9 @@ from bayesify.laws import Terms
 class Prior(ABC):
     """A prior over one tensor, as a value of plain numbers.
 
-    Members, in this order: `lower`, `log_prob`, `terms`, `singularities`, `at`. Its options are the arguments of
-    `__init__`, all with defaults, each kept as the attribute of that name. The forms `LocationScale` (real.py) and
-    `Positive` (positive.py) make a prior of a law.
+    Members, in this order: `lower`, `log_prob`, `terms`, `singularities`, `at`, `standard`, `centre`, `width`.
+    Its options are the arguments of `__init__`, all with defaults, each kept as the attribute of that name. The forms
+    `LocationScale` (real.py) and `Positive` (positive.py) make a prior of a law.
     """
 
     name: ClassVar[str]
@@ -28,8 +28,12 @@ class Prior(ABC):
     refusal: ClassVar[str] = ""
     #: the lower end of the support: −inf for the whole line, 0 for positive priors
     lower: float = -math.inf
-    #: it lies around the weights that a network began with: its density is that of the difference to them
+    #: it is another for every entry: `standard` is the density, of (w − centre) / width
     relative: bool = False
+    #: it is that only where the weights of a network are known
+    needs_net: bool = False
+    #: its width is found with the posterior
+    is_empirical: bool = False
     #: numbers that are exponents, which compiled code must take as constants
     constants: ClassVar[tuple[str, ...]] = ()
 
@@ -48,6 +52,19 @@ class Prior(ABC):
     def singularities(self) -> Sequence[complex] | None:
         """Where log p is not analytic in the upper half of the complex plane, for priors without `terms`; None where
         that is not known. The Taylor estimator converges inside them."""
+        return None
+
+    @property
+    def standard(self) -> "Prior":
+        """The density of (w − centre) / width, the same for all entries: this one where there are neither."""
+        return self
+
+    def centre(self, name: str, weight: Tensor) -> Tensor | None:
+        """Where it lies at every entry of a weight; None where the density says so itself."""
+        return None
+
+    def width(self, name: str, weight: Tensor) -> Tensor | None:
+        """How wide it is at every entry of a weight; None where the density says so itself."""
         return None
 
     @property

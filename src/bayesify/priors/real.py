@@ -2,7 +2,8 @@
 
 import cmath
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,8 +12,10 @@ from bayesify import laws
 from bayesify.laws import Terms
 from bayesify.laws.features import log
 from bayesify.priors.base import Prior, number, positive
+from bayesify.priors.values import Values, is_data
 
 AT_NET = "net"  # the centre of a prior around the weights of a network
+EMPIRICAL = "empirical"  # the width that fits the posterior best
 
 
 class LocationScale(Prior):
@@ -55,23 +58,108 @@ class LocationScale(Prior):
 class Normal(LocationScale):
     """p(w) = N(w; mean, std²), entries independent.
 
-    mean: the centre; "net": every weight that a network has when it becomes Bayesian, e.g. a pretrained one's
-    std:  the width, above 0
+    mean: the centre: a number; a tensor, one for every entry that it broadcasts to; {name of a weight: number or
+          tensor}, as `net.state_dict()` is; "net": every weight that a network has when it becomes Bayesian, e.g. a
+          pretrained one's
+    std:  the width, above 0: a number, a tensor, or by name likewise; "empirical": of every tensor the one of largest
+          evidence, √ mean E_q (w − mean)², for variational posteriors
+
+    By the layer they differ in a `per_layer` prior.
     """
 
     name = "normal"
     about = "N(mean, std²)"
     law = laws.Normal()
 
-    def __init__(self, mean: float | str = 0.0, std: float = 1.0) -> None:
-        self.relative = mean == AT_NET
-        if isinstance(mean, str) and not self.relative:
-            raise TypeError(
-                f"prior mean={mean!r} must be a number, or {AT_NET!r} for the network's own weights"
-            )
-        self.mean = mean if self.relative else number("mean", mean)
-        self.loc = 0.0 if isinstance(self.mean, str) else self.mean
-        self.std = self.scale = positive("std", std)
+    def __init__(self, mean: float | str = 0.0, std: float | str = 1.0) -> None:
+        self.mean = _placed("mean", mean, AT_NET)
+        self.std: Any = _placed("std", std, EMPIRICAL)
+        self.relative = not (isinstance(self.mean, float) and isinstance(self.std, float))
+        self.loc = self.mean if isinstance(self.mean, float) else 0.0
+        self.scale = self.std if isinstance(self.std, float) else 1.0
+        self.is_empirical = isinstance(self.std, str)
+        self.needs_net = self.is_empirical or any(
+            isinstance(each, str | dict) for each in (self.mean, self.std)
+        )
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """−z²/2 − log std − ½ log 2π, z = (w − mean)/std; around "net" that of the difference."""
+        mean, std = _numbers("mean", self.mean, value), _numbers("std", self.std, value)
+        if mean is None and std is None:
+            return super().log_prob(value)
+        std = value.new_tensor(self.scale) if std is None else std
+        centred = value - self.loc if mean is None else value - mean
+        return self.law.log_prob(centred / std) - std.log()
+
+    def at(self, name: str, like: Tensor) -> "Normal":
+        """Of mean and std by name, those of this one."""
+        if not isinstance(self.mean, dict) and not isinstance(self.std, dict):
+            return self
+        return Normal(*(_of(option, each, name) for option, each in (("mean", self.mean), ("std", self.std))))
+
+    @property
+    def standard(self) -> "Normal":
+        return Normal(self.loc if isinstance(self.std, float) else 0.0, self.scale) if self.relative else self
+
+    def centre(self, name: str, weight: Tensor) -> Tensor | None:
+        if self.mean == AT_NET:
+            return weight.detach().clone()
+        if isinstance(self.mean, Values):
+            return self.mean.over("mean", name, weight)
+        return (
+            torch.full_like(weight, self.loc).detach()
+            if self.loc and not isinstance(self.std, float)
+            else None
+        )
+
+    def width(self, name: str, weight: Tensor) -> Tensor | None:
+        return self.std.over("std", name, weight) if isinstance(self.std, Values) else None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Tensors by their shape and a hash."""
+        return {"mean": _data(self.mean), "std": _data(self.std)}
+
+
+def _placed(option: str, value: Any, word: str) -> Any:
+    """A mean or std as a number, `Values`, the word, or those by the names of weights."""
+    check = positive if option.startswith("std") else number
+    if isinstance(value, str) and value == word:
+        return value
+    if isinstance(value, Tensor | Values) or is_data(value):
+        return Values.of(option, value, positive=check is positive)
+    if isinstance(value, Mapping):
+        return {name: _placed(f"{option}[{name!r}]", each, word) for name, each in value.items()}
+    if isinstance(value, str):
+        raise TypeError(f"prior {option}={value!r} must be a number, a tensor, {{name: either}}, or {word!r}")
+    return check(option, value)
+
+
+def _of(option: str, value: Any, name: str) -> Any:
+    """That of the weight called `name`."""
+    if not isinstance(value, dict):
+        return value
+    if name not in value:
+        raise ValueError(
+            f"prior {option} has none for the weight {name!r}, but for {', '.join(list(value)[:5])}: give one, or "
+            f"another prior by bf.prior('per_layer', rules={{...}}, default=...)"
+        )
+    return value[name]
+
+
+def _numbers(option: str, value: Any, like: Tensor) -> Tensor | None:
+    """A tensor as it is; None for numbers; what has no density by itself raises."""
+    if isinstance(value, dict) or value == EMPIRICAL:
+        raise ValueError(
+            f"prior {option}={_data(value)!r} is of the weights of a network: use prior.at(name, like), or model.kl()"
+        )
+    return value.over(option, "value", like) if isinstance(value, Values) else None
+
+
+def _data(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _data(each) for name, each in value.items()}
+    return value.data() if isinstance(value, Values) else value
 
 
 class Laplace(LocationScale):

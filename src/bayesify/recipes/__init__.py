@@ -34,7 +34,7 @@ class Recipe:
     epochs: int = 30  # where none are given; more where these are fewer steps than
     least_steps: int = 2000
     most_epochs: int | None = None  # that least_steps may ask for: few examples are learnt by heart
-    #: of a network that is trained already: shares of `lr`, and of `epochs` and `least_steps`
+    #: of a network that is trained already: shares of `lr`, of `epochs` and `least_steps`, and of `plain_first`
     pretrained: Mapping[str, float] = field(default_factory=lambda: {"lr": 1.0, "run": 1.0})
 
     def lr_for(self, batch_size: float | None) -> float | None:
@@ -58,6 +58,7 @@ class Recipe:
             lr=None if self.lr is None else self.lr * share,
             epochs=math.ceil(self.epochs * run),
             least_steps=math.ceil(self.least_steps * run),
+            plain_first=self.plain_first and self.plain_first * self.pretrained.get("plain_first", 1.0),
             most_epochs=None if self.most_epochs is None else math.ceil(self.most_epochs * run),
         )
 

@@ -10,6 +10,7 @@ from bayesify.evaluation.metrics import BUILT_IN
 from bayesify.evaluation.metrics.facts import fact, written
 from bayesify.report import posterior_sections, sections
 from bayesify.report.comparison import Row, comparison, grouped, metrics_of, with_corruption_errors
+from bayesify.report.conformal_section import conformal_section
 from bayesify.report.page import Copy, Folded, List, Page, Section
 from bayesify.report.papers import cited
 from bayesify.report.tables import Cell, Column, Table
@@ -20,6 +21,7 @@ from bayesify.studies.suites import SUITES, Evaluation, Outcome
 SECTIONS: dict[str, Callable[[Sequence[Row]], Section | None]] = {
     "calibration": sections.calibration_section,
     "regression": sections.regression_section,
+    "conformal": conformal_section,
     "ood": sections.ood_section,
     "corruption": sections.corruption_section,
     "shift": sections.shift_section,

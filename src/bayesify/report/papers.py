@@ -7,6 +7,7 @@ from bayesify.methods import method_class
 #: suite -> its paper; methods carry theirs
 PAPERS = {
     "calibration": "C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger: On Calibration of Modern Neural Networks. ICML 2017.",
+    "conformal": "Y. Romano, M. Sesia, E. J. Candès: Classification with Valid and Adaptive Coverage. NeurIPS 2020.",
     "corruption": "D. Hendrycks, T. Dietterich: Benchmarking Neural Network Robustness to Common Corruptions and "
     "Perturbations. ICLR 2019.",
 }

@@ -85,6 +85,19 @@ class EvenTimes:
         return past * self.count // self.length > (past - 1) * self.count // self.length
 
 
+def burn_in_steps(burn_in: float, num_steps: int | None) -> int | None:
+    """A burn-in in steps, of a run of `num_steps` where it is a share below 1; None where that cannot be said."""
+    if not 0 < burn_in < 1:
+        return int(burn_in)
+    return None if num_steps is None else int(burn_in * num_steps)
+
+
+def check_burn_in(burn_in: float | None) -> None:
+    """It must be a whole number of steps, or a share."""
+    if burn_in is not None and burn_in >= 1 and burn_in != int(burn_in):
+        raise ValueError(f"burn_in={burn_in!r} must be a whole number of steps, or a share below 1")
+
+
 def _check(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name}={value!r} must be a whole number of at least 1 (steps)")

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import bayesify as bf
+from bayesify.cli.units import OriginalUnits
 from bayesify.data import load
 from bayesify.data.loader import derived_seed
 from bayesify.evaluation import metrics
@@ -92,6 +93,55 @@ def test_calibration_is_evaluate_and_more(subject: Subject) -> None:
     assert {"ece_20bins", "mce_20bins", "ece_8bins", "num_bins"} <= set(outcome.metrics)
     without = SUITES["calibration"](replace(subject, val=None))
     assert "temperature" not in without.metrics
+
+
+def test_conformal_by_hand(subject: Subject) -> None:
+    """The same model, conformal on the validation part: the sets of the test part, and of its contrast."""
+    sure = replace(subject, model=trained(bf.Point()))
+    outcome = SUITES["conformal"](sure)
+    assert sure.val is not None and sure.module.conformal is None
+    x, y = sure.normalised(sure.test.inputs), sure.test.targets
+    for score in ("aps", "lac"):
+        sets = bf.conformal(sure.model, sure.batches(sure.val), 0.9, score).predict(x).sets
+        covered = float(sets[torch.arange(len(y)), y].double().mean())
+        assert outcome.metrics[f"{score}_0.9/covered"] == pytest.approx(covered)
+        assert outcome.metrics[f"{score}_0.9/set_size"] == pytest.approx(float(sets.double().sum(1).mean()))
+    turned = sure.from_images(rotate(sure.test.inputs.clamp(0, 1), 30))
+    sets = bf.conformal(sure.model, sure.batches(sure.val)).predict(turned).sets
+    covered = float(sets[torch.arange(len(y)), y].double().mean())
+    assert outcome.metrics["rotated_30/covered"] == pytest.approx(covered)
+    assert outcome.arrays["aps_covered"].tolist() == [
+        outcome.metrics[f"aps_{c:g}/covered"] for c in (0.8, 0.9, 0.95)
+    ]
+    with pytest.raises(
+        Unsuitable, match="suite 'conformal' calibrates on validation data: train with --val-fraction"
+    ):
+        SUITES["conformal"](replace(subject, val=None))
+    labels = bf.bayesify(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), bf.Point(), "bernoulli")
+    several = replace(sure.val, targets=torch.zeros(len(sure.val), 3))
+    with pytest.raises(
+        Unsuitable, match="suite 'conformal': conformal sets are for one class of each example"
+    ):
+        SUITES["conformal"](replace(subject, model=labels, val=several, test=several))
+
+
+def test_conformal_intervals_in_the_units_of_the_target() -> None:
+    """OriginalUnits of a rule, and a rule of OriginalUnits, are one."""
+    ds = load("diabetes").with_validation(0.2)
+    model = bf.bayesify(nn.Linear(10, 2), bf.MonteCarloVI(), "heteroscedastic")
+    subject = Subject(OriginalUnits(model, ds.normalisation), ds.test, ds.normalisation, ds.val)
+    outcome = SUITES["conformal"](subject)
+    for score in ("std", "absolute", "quantile"):
+        bf.conformal(model, subject.batches(ds.val), 0.9, score, generator=subject.generator())  # type: ignore[arg-type]
+        x = subject.normalised(torch.as_tensor(ds.test.inputs[:]))
+        low, high = subject.predict(x).interval
+        y = ds.test.targets.reshape(low.shape)
+        assert outcome.metrics[f"{score}_0.9/covered"] == pytest.approx(
+            float(((low <= y) & (y <= high)).double().mean())
+        )
+        assert outcome.metrics[f"{score}_0.9/interval_width"] == pytest.approx(
+            float((high - low).double().mean()), rel=1e-3
+        )
 
 
 def test_ood_of_named_sets_and_of_noise(subject: Subject) -> None:

@@ -26,9 +26,11 @@ class Energy:
 
     def __init__(self, priors: Mapping[str, Prior], slots: Slots, means: PriorMeans) -> None:
         self.slots, self.means = slots, means
-        self.groups = [(prior, _quadratic(prior), names) for prior, names in by_value(priors).items()]
+        _check_widths(priors)
+        standard = by_value({name: prior.standard for name, prior in priors.items()})
+        self.groups = [(prior, _quadratic(prior), names) for prior, names in standard.items()]
         centred = all(terms is not None and terms[1] == 0 for _, terms, _ in self.groups)  # normal, around 0
-        self.can_carry = centred and not means.places and not any(each[0].stray for each in slots.values())
+        self.can_carry = centred and not means and not any(each[0].stray for each in slots.values())
 
     def __call__(self, weights: Mapping[str, Tensor]) -> Tensor:
         plain = not transformed()
@@ -42,7 +44,9 @@ class Energy:
                 parts.append(_Quadratic.apply(linear, square, *tensors) - constant * count)
             else:
                 parts += [-prior.tensor_log_prob(w, w.dim()) for w in tensors]
-        return torch.stack([part.float() if part.dtype != torch.float64 else part for part in parts]).sum()
+        return torch.stack(
+            [part.float() if part.dtype != torch.float64 else part for part in parts]
+        ).sum() + (self.means.log_widths())
 
     def now(self) -> Tensor:
         """That of the weights in place."""
@@ -66,6 +70,15 @@ class Energy:
             again |= dict(zip(names, carried, strict=True))
         output = call_with(net, self.slots, lambda names: again, call)
         return torch.stack(parts).sum(), output
+
+
+def _check_widths(priors: Mapping[str, Prior]) -> None:
+    for name, prior in priors.items():
+        if prior.is_empirical:
+            raise ValueError(
+                f"prior std='empirical' of {name!r} is for variational posteriors: a point or a chain has no widths, "
+                f"and the density of the best std grows without bound as weights go to 0. Give it a number"
+            )
 
 
 def _quadratic(prior: Prior) -> tuple[float, float, float] | None:

@@ -10,7 +10,7 @@ from bayesify.posteriors.chain.draw_store import NONE_YET, DrawKey, DrawStore, W
 
 
 class RunningMoments(DrawStore):
-    """Welford's update: d = w − mean, mean ← mean + d/n, squares ← squares + d (w − mean).
+    """Mean and Σ (w − mean)² by `welford`.
 
     A draw of it is normal, N(mean, squares/n), entries independent: the diagonal part of SWAG (Maddox et al.,
     "A Simple Baseline for Bayesian Uncertainty in Deep Learning", NeurIPS 2019).
@@ -19,8 +19,8 @@ class RunningMoments(DrawStore):
 
     def __init__(self, like: Mapping[str, Tensor]) -> None:
         self.count = 0
-        self.means = {name: torch.zeros_like(w, dtype=_wide(w)) for name, w in like.items()}
-        self.squares = {name: torch.zeros_like(w, dtype=_wide(w)) for name, w in like.items()}
+        self.means = {name: torch.zeros_like(w, dtype=wide(w)) for name, w in like.items()}
+        self.squares = {name: torch.zeros_like(w, dtype=wide(w)) for name, w in like.items()}
 
     def __len__(self) -> int:
         return self.count
@@ -28,10 +28,8 @@ class RunningMoments(DrawStore):
     def add(self, key: DrawKey, weights: Mapping[str, Tensor]) -> None:
         self.count += 1
         for name, w in weights.items():
-            mean, squares = self.means[name].to(w.device), self.squares[name].to(w.device)
-            before = w - mean
-            self.means[name] = mean + before / self.count
-            self.squares[name] = squares + before * (w - self.means[name])
+            before = self.means[name].to(w.device), self.squares[name].to(w.device)
+            self.means[name], self.squares[name] = welford(*before, w, self.count)
 
     def draw(self, n: int, generator: Generator | None) -> Weights:
         variance = self.variance()
@@ -67,5 +65,13 @@ class RunningMoments(DrawStore):
             held.update({name: tensors[f"{kind}.{name}"].to(w.dtype, copy=True) for name, w in held.items()})
 
 
-def _wide(w: Tensor) -> torch.dtype:
+def welford(mean: Tensor, squares: Tensor, w: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Welford's update by the n-th value: d = w − mean, mean ← mean + d/n, squares ← squares + d (w − mean)."""
+    before = w - mean
+    mean = mean + before / n
+    return mean, squares + before * (w - mean)
+
+
+def wide(w: Tensor) -> torch.dtype:
+    """Of sums over tensors like this one."""
     return torch.promote_types(w.dtype, torch.float32)

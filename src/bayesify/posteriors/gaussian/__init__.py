@@ -2,5 +2,6 @@
 
 from bayesify.posteriors.gaussian.covariance import Covariance
 from bayesify.posteriors.gaussian.gaussian import Gaussian
+from bayesify.posteriors.gaussian.weight_average import WeightAverage
 
-__all__ = ["Covariance", "Gaussian"]
+__all__ = ["Covariance", "Gaussian", "WeightAverage"]

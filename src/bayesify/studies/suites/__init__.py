@@ -11,6 +11,7 @@ from bayesify.studies.suites.adversarial import adversarial_suite
 from bayesify.studies.suites.calibration import calibration_suite
 from bayesify.studies.suites.chain import chain_suite
 from bayesify.studies.suites.compression import compression_suite
+from bayesify.studies.suites.conformal import conformal_suite
 from bayesify.studies.suites.corruption import corruption_suite
 from bayesify.studies.suites.kl import kl_suite
 from bayesify.studies.suites.ood import ood_suite
@@ -22,6 +23,7 @@ from bayesify.studies.suites.variance import variance_suite
 
 SUITES: dict[str, Callable[[Subject], Outcome]] = {
     "calibration": calibration_suite,
+    "conformal": conformal_suite,
     "ood": ood_suite,
     "corruption": corruption_suite,
     "shift": shift_suite,

@@ -20,7 +20,7 @@ def corruption_suite(subject: Subject) -> Outcome:
     draws = subject.generator()
     for number, (images, target) in enumerate(subject.images("corruption")):
         for cell, tally in [(None, clean), *tallies.items()]:
-            x = images if cell is None else _corrupted(subject, images, number, *cell)
+            x = images if cell is None else corrupted(subject, images, number, *cell)
             prediction = subject.model.predict(subject.from_images(x), subject.num_draws, generator=draws)
             add_prediction(tally, prediction, target)
     found = {key: np.zeros((len(COMMON), len(SEVERITIES))) for key in KEYS}
@@ -35,8 +35,9 @@ def corruption_suite(subject: Subject) -> Outcome:
     return Outcome(metrics, {"clean_error": np.array(1 - base["accuracy"]), **found})
 
 
-def _corrupted(subject: Subject, images: Tensor, number: int, c: int, severity: int) -> Tensor:
-    """Draws depend on the batch, the corruption and the severity alone: every model sees the same images."""
+def corrupted(subject: Subject, images: Tensor, number: int, c: int, severity: int) -> Tensor:
+    """Images under corruption number `c` of COMMON. Draws depend on the batch, the corruption and the severity alone:
+    every model sees the same images."""
     key = (number, c, severity)
     if subject.memory is not None and key in subject.memory:
         return subject.memory[key]
