@@ -64,7 +64,7 @@ def made(case: str, method: str) -> bf.BayesianModule:
     net(torch.randn(16, *shape))
     known = bf.ThermostatMCMC(sampler="sgld") if method == "chain" else method
     model = bf.bayesify(net.eval(), known, likelihood, num_data=50).eval()
-    for _ in range(4 if method == "chain" else 0):
+    for _ in range(4 if method in ("chain", "swag") else 0):
         with torch.no_grad():
             for parameter in model.net.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))

@@ -23,6 +23,7 @@ class FixedMoments(nn.Module):
     """
 
     matched = True
+    vmap_refusal = ""  # one pass needs no vmap
 
     def __init__(
         self, net: nn.Module, posterior: Posterior, num_draws: int, pick: Callable[[Any], Any], seed: int

@@ -79,7 +79,7 @@ class Frozen(nn.Module):
         super().__init__()
         self.core, self.likelihood, self.calibration, self.method = core, likelihood, calibration, method
         self.batched: bool | None = None
-        self.idle = deque([core])
+        self.idle: deque[Any] = deque()  # twins of the core, which itself no eager call runs: it is copied
         self.eval()
 
     def forward(self, x: Any = None, **kwargs: Any) -> FrozenClasses | FrozenNumbers:
@@ -154,7 +154,7 @@ class Frozen(nn.Module):
         if not self.core.ready:
             core = _twin(self.core)
             core.prepare(call)
-            self.core, self.idle = core, deque([core])
+            self.core, self.idle = core, deque()
 
     @torch.no_grad()
     def _outputs(self, call: Call) -> Any:
@@ -170,11 +170,12 @@ class Frozen(nn.Module):
             try:
                 return core.outputs(call, self.batched)
             finally:
+                self.core.vmap_refusal = core.vmap_refusal
                 idle.append(core)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         found = super()._apply(fn, recurse)
-        self.idle = deque([self.core])  # twins hold the old tensors
+        self.idle = deque()  # twins hold the old tensors
         return found
 
 
