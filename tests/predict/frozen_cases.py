@@ -62,11 +62,16 @@ def made(case: str, method: str) -> bf.BayesianModule:
     build, shape, likelihood = CASES[case]
     net = build()
     net(torch.randn(16, *shape))
-    known = bf.ThermostatMCMC(sampler="sgld") if method == "chain" else method
+    given = {"chain": bf.ThermostatMCMC(sampler="sgld"), "laplace": bf.Laplace("diag", linearised=False)}
+    known = given.get(method, method)
     model = bf.bayesify(net.eval(), known, likelihood, num_data=50).eval()
     for _ in range(4 if method in ("chain", "swag") else 0):
         with torch.no_grad():
             for parameter in model.net.parameters():
                 parameter.add_(0.1 * torch.randn_like(parameter))
         model.collect()
-    return model
+    if method == "laplace":
+        x = example(case, 16)
+        target = torch.randn(16, 1) if likelihood == "heteroscedastic" else torch.zeros(16).long()
+        bf.fit(model, [(x, target)], progress=False)
+    return model.eval()

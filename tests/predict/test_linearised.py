@@ -192,3 +192,19 @@ def test_heads_of_a_pair() -> None:
     model = bf.bayesify(Pair(), bf.Laplace("kron"), "heteroscedastic")
     bf.fit(model, [(X, X[:, :1])], progress=False)
     assert model.predict(X, 20).epistemic.min() > 0
+
+
+def test_swag_is_linearised_at_its_mean() -> None:
+    model = bf.bayesify(net(), "swag", bf.likelihood("normal", std=0.1), num_data=10)
+    for _ in range(8):
+        with torch.no_grad():
+            for p in model.net.parameters():
+                p.add_(0.1 * torch.randn_like(p))
+        model.collect()
+    weights = {name: w.detach() for name, w in model.posterior.mean(model.net).items()}
+    plain = {name: p.detach() for name, p in model.net.named_parameters()} | weights
+    rows = torch.func.jacrev(lambda w: torch.func.functional_call(model.net, {**plain, **w}, (X,)))(weights)
+    cov = model.posterior.covariance.of_outputs(rows)
+    found = model.predict(X, mode="linearised")
+    assert torch.allclose(found.epistemic, cov.diagonal(dim1=1, dim2=2), rtol=1e-4)
+    assert torch.allclose(found.mean, torch.func.functional_call(model.net, plain, (X,)), atol=1e-5)

@@ -24,8 +24,8 @@ def freeze(model: Any, num_draws: int, generator: Generator | None) -> Frozen:
     """`model.freeze`; the model is locked and in eval mode."""
     if model.posterior.linearised:
         raise ValueError(
-            f"a frozen predictor puts draws of the weights into the network, and method={model.method.name!r} predicts "
-            f"by the linearised one: make it with bf.Laplace(linearised=False), or use model.predict"
+            f"a frozen predictor puts draws of the weights into the network, and method={model.method.name!r} "
+            f"predicts by the linearised one: make it with bf.Laplace(linearised=False), or use model.predict"
         )
     likelihood = copy.deepcopy(model.likelihood).requires_grad_(False)
     pick = partial(picked, by=model.output, takes_heads=likelihood.takes_heads)
