@@ -62,7 +62,7 @@ def made(case: str, method: str) -> bf.BayesianModule:
     build, shape, likelihood = CASES[case]
     net = build()
     net(torch.randn(16, *shape))
-    given = {"chain": bf.ThermostatMCMC(sampler="sgld"), "laplace": bf.Laplace("diag", linearised=False)}
+    given = {"chain": bf.ThermostatMCMC(sampler="sgld"), "laplace": bf.Laplace("diag")}
     known = given.get(method, method)
     model = bf.bayesify(net.eval(), known, likelihood, num_data=50).eval()
     for _ in range(4 if method in ("chain", "swag") else 0):

@@ -82,6 +82,25 @@ def linear_draw(
     return pytree.tree_map(torch.add, *found)
 
 
+def tangent(
+    net: nn.Module, slots: Slots, weights: Weights, call: Call, pick: Callable[[Any], Any]
+) -> tuple[Any, Callable[[Weights], Any]]:
+    """f(w), and the function w' − w -> J (w' − w), by reverse mode alone: u -> Jᵀ u is linear, and its own transpose is J.
+
+    More work than `linear_draw` for one draw. f(w) is computed once for many, and programs of any batch size can be
+    written of it, which forward mode cannot.
+    """
+
+    def run(w: Weights) -> Any:
+        return outputs(net, slots, w, call, pick)
+
+    with sdpa_kernel(SDPBackend.MATH):  # the fused ones have no second derivatives
+        pulled: Any = torch.func.vjp(run, dict(weights))
+        zeros = pytree.tree_map(torch.zeros_like, pulled[0])
+        pushed: Any = torch.func.vjp(lambda u: pulled[1](u)[0], zeros)
+    return pulled[0], lambda move: pushed[1](dict(move))[0]
+
+
 def _vmapped(
     net: nn.Module, slots: Slots, weights: Weights, call: Call, pick: Any, rows: Tensor, part: slice
 ) -> dict[str, Tensor] | None:

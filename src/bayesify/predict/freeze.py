@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 from bayesify.posteriors import without_guards
 from bayesify.posteriors.dropout import SEED
 from bayesify.predict.fixed_draws import FixedDraws
+from bayesify.predict.fixed_linear import FixedLinear
 from bayesify.predict.fixed_masks import FixedMasks
 from bayesify.predict.fixed_moments import FixedMoments
 from bayesify.predict.frozen import Frozen
@@ -22,20 +23,17 @@ Draws = dict[str, list[Tensor]]  # the values of a tensor, one for each pass
 
 def freeze(model: Any, num_draws: int, generator: Generator | None) -> Frozen:
     """`model.freeze`; the model is locked and in eval mode."""
-    if model.posterior.linearised:
-        raise ValueError(
-            f"a frozen predictor puts draws of the weights into the network, and method={model.method.name!r} "
-            f"predicts by the linearised one: make it with bf.Laplace(linearised=False), or use model.predict"
-        )
     likelihood = copy.deepcopy(model.likelihood).requires_grad_(False)
     pick = partial(picked, by=model.output, takes_heads=likelihood.takes_heads)
     members, each = shares(model, num_draws)
-    core: FixedDraws | FixedMoments
+    core: FixedDraws | FixedLinear | FixedMoments
     if model.posterior.sampling == "moments":
         device = None if generator is None else generator.device
         seed = int(torch.randint(2**62, (), generator=generator, device=device))
         net, posterior = copy_of(nn.ModuleList([model.net, model.posterior])).eval().requires_grad_(False)
         core = FixedMoments(net, posterior, -(-num_draws // members), pick, seed)
+    elif model.posterior.linearised:
+        core = _linear(model, members, each, generator, pick)
     else:
         core = _with_draws(model, members, each, generator, pick)
     return Frozen(core, likelihood, model.calibration, model.method.name)
@@ -57,6 +55,19 @@ def _with_draws(model: Any, members: int, each: int, generator: Generator | None
     if SEED in draws:
         return FixedMasks(net, draws, sum(counts), pick)
     return FixedDraws(net, draws, sum(counts), pick)
+
+
+def _linear(model: Any, members: int, each: int, generator: Generator | None, pick: Any) -> FixedLinear:
+    """Every member at its mean weights, with draws around them."""
+    laws = [model.posterior.linear_law(model.net, member) for member in range(members)]
+    nets = [without_guards(copy_of(net)) for net in model.posterior.nets(model.net)]
+    for i, net in enumerate(nets):
+        model.posterior.install(net, laws[i].weights)
+    return FixedLinear(
+        [net.eval().requires_grad_(False) for net in nets],
+        [law.deviations(each, generator) for law in laws],
+        pick,
+    )
 
 
 def _drawn(posterior: Any, member: int, num_draws: int, generator: Generator | None) -> tuple[int, Draws]:

@@ -15,6 +15,7 @@ from bayesify.likelihoods import Likelihood
 from bayesify.predict.accumulation import Accumulator, statistics
 from bayesify.predict.calibration import calibrated
 from bayesify.predict.fixed_draws import FixedDraws
+from bayesify.predict.fixed_linear import FixedLinear
 from bayesify.predict.fixed_moments import FixedMoments
 from bayesify.predict.prediction import is_loader, over_batches
 from bayesify.predict.predictive import Predictive
@@ -71,7 +72,7 @@ class Frozen(nn.Module):
 
     def __init__(
         self,
-        core: FixedDraws | FixedMoments,
+        core: FixedDraws | FixedLinear | FixedMoments,
         likelihood: Likelihood,
         calibration: float | None = None,
         method: str = "",
@@ -184,6 +185,6 @@ def _own(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) and value.is_inference() else value
 
 
-def _twin(core: FixedDraws | FixedMoments) -> Any:
+def _twin(core: FixedDraws | FixedLinear | FixedMoments) -> Any:
     """A core of its own modules and the same tensors."""
     return copy.deepcopy(core, {id(t): t for t in (*core.parameters(), *core.buffers())})
