@@ -28,7 +28,7 @@ def model_of(method: Any = "mc_vi", likelihood: Any = "categorical", out: int = 
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, out))
     model = bf.bayesify(net, method, likelihood, num_data=10)
-    if method == "atmc":
+    for _ in range({"atmc": 1, "swag": 4}.get(str(method), 0)):
         model.collect()
     if method == "laplace":
         bf.fit(model, [(torch.randn(10, 3), torch.arange(10) % out)], progress=False)
