@@ -71,24 +71,18 @@ def linear_draw(
     call: Call,
     pick: Callable[[Any], Any],
 ) -> Any:
-    """f(w) + J (w' − w), the output of the network linearised at `weights`, for w' − w = `deviations`: one pass of
-    forward-mode differentiation for all examples."""
-
-    def run(w: Weights) -> Any:
-        return outputs(net, slots, w, call, pick)
-
-    with sdpa_kernel(SDPBackend.MATH):  # the fused ones know no forward mode
-        found: Any = torch.func.jvp(run, (dict(weights),), (dict(deviations),))
-    return pytree.tree_map(torch.add, *found)
+    """f(w) + J (w' − w), the output of the network linearised at `weights`, for w' − w = `deviations`."""
+    output, of = tangent(net, slots, weights, call, pick)
+    return pytree.tree_map(torch.add, output, of(deviations))
 
 
 def tangent(
     net: nn.Module, slots: Slots, weights: Weights, call: Call, pick: Callable[[Any], Any]
 ) -> tuple[Any, Callable[[Weights], Any]]:
-    """f(w), and the function w' − w -> J (w' − w), by reverse mode alone: u -> Jᵀ u is linear, and its own transpose is J.
+    """f(w), and the function w' − w -> J (w' − w).
 
-    More work than `linear_draw` for one draw. f(w) is computed once for many, and programs of any batch size can be
-    written of it, which forward mode cannot.
+    By reverse mode alone: u -> Jᵀ u is linear, and J is its transpose. Forward mode knows fewer operations, and no
+    program of any batch size can be written of it.
     """
 
     def run(w: Weights) -> Any:
