@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.batches import first_of, inputs_for, inputs_of, target_of, to_device
+from bayesify.batches import first_examples, first_of, inputs_for, inputs_of, target_of, to_device
 from bayesify.checks import NonFiniteError, NonFiniteLossError, as_tensor
 from bayesify.engine.apart import MemberGradients, apart
 from bayesify.engine.averaging import SETTLING_DRAW, own_randomness, settle_statistics
@@ -56,6 +56,8 @@ from bayesify.posteriors.patched.running_stats import RunningStats
 from bayesify.predict.calibration import quantity
 from bayesify.predict.prediction import evaluating
 from bayesify.samplers import Sampler, SamplingWarning
+
+LOOKED_AT = 256  # training examples whose predictions a posterior may ask for
 
 
 def check_conclusion(model: BayesianModule, val: Any, processes: int) -> None:
@@ -242,14 +244,25 @@ class Loop:
                     target = to_device(target_of(batch), self.fabric.device)
                     yield x, as_tensor(target, "target", next(model.parameters()))
 
+        def confidence() -> float:
+            found: list[Tensor] = []
+            for x, _ in seen():
+                x, _ = first_examples(x, LOOKED_AT - sum(map(len, found)))
+                generator = Generator(self.fabric.device).manual_seed(0)
+                with model.uncautioned():
+                    seen_now = model.predict(x, self.o.val_draws, generator=generator, augment=None)
+                found.append(seen_now.confidence)
+                if sum(map(len, found)) >= LOOKED_AT:
+                    break
+            return float(torch.cat(found).mean())
+
         def score() -> float:
             generator = Generator(self.fabric.device).manual_seed(0)
             with model.uncautioned():
                 return evaluate(model, self.val, self.o.val_draws, generator=generator, augment=None)["nll"]
 
-        data = TrainingData(
-            seen, model.num_data, model.likelihood, model.pick, None if self.val is None else score
-        )
+        val = None if self.val is None else score
+        data = TrainingData(seen, model.num_data, model.likelihood, model.pick, confidence, val)
         model.calibration = model.conformal = None  # they were fitted to another posterior
         with evaluating(model):
             for text in model.posterior.conclude(model.net, data):

@@ -48,14 +48,18 @@ class TrainingData(NamedTuple):
     num_data:    training examples; None: as many as a pass gives
     likelihood:  of the targets
     pick:        the prediction in what the network returns
+    confidence:  the mean confidence of the model's predictions on some training examples
     score:       the mean NLL of the model on the validation data; None without any
+    num_members: of the model, each of which is asked for itself
     """
 
     batches: Callable[[], Iterable[tuple[Any, Tensor]]]
     num_data: int | None
     likelihood: Any
     pick: Callable[[Any], Any]
+    confidence: Callable[[], float] | None = None
     score: Callable[[], float] | None = None
+    num_members: int = 1
 
 
 class Posterior(nn.Module, ABC):

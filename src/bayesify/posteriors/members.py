@@ -123,7 +123,7 @@ class Members(Posterior):
         """Every member by itself; a noise that they find is pooled."""
         said, own = [], [copy.deepcopy(data.likelihood) for _ in self.posteriors]
         for i, member in enumerate(self.nets(net)):
-            found = self._of(i).conclude(member, data._replace(likelihood=own[i]))
+            found = self._of(i).conclude(member, data._replace(likelihood=own[i], num_members=len(own)))
             said += [f"member {i}: {text}" for text in found]
         data.likelihood.load_state_dict(own[0].pooled(own[1:]).state_dict())
         return said

@@ -54,7 +54,7 @@ def test_output_covariances_and_evidence_at_given_precision_and_noise(task: str,
 @pytest.mark.parametrize(("task", "structure"), CASES)
 def test_the_optimum_of_the_marginal_likelihood(task: str, structure: str) -> None:
     stored = STORED[task]["structures"][structure]
-    model = fitted(task, structure, std=None)
+    model = fitted(task, structure, std=None, prior_precision="marglik")
     assert float(model.posterior.covariance.deltas[0]) == pytest.approx(
         stored["best_prior_precision"], rel=TIGHT
     )

@@ -18,10 +18,12 @@ from bayesify.weights.observing.watch import layer_of
 
 MARGLIK, VALIDATION = "marglik", "validation"
 HOW = {MARGLIK: "marginal likelihood", VALIDATION: "validation"}
-UNSURE = (
-    "the marginal likelihood makes a network that fits its training data too well come out too unsure: with a "
-    "val_loader the prior precision goes by its NLL"
+SLACK = 0.01  # of the confidence on training examples, that a prior precision nobody chose may cost
+RAISED = (
+    "the prior precision of the largest marginal likelihood, {:.3g}, would make the network less sure of its training "
+    "examples by more than 1 %: it was raised. With a val_loader it goes by the NLL there"
 )
+DECADES, HALVINGS = 8.0, 6  # by which it may be raised, and how often that is halved
 GRID = [10 ** (0.4 * i - 4) for i in range(21)]  # prior precisions that validation tries
 Grouped = dict[str, list[int]]  # the blocks of every group, by number
 
@@ -30,7 +32,8 @@ class Laplace(Gaussian):
     """q(w) = N(ŵ, (s H + δ)⁻¹). `conclude` finds H in one pass, then δ, and the noise std of a normal likelihood.
 
     structure:        "diag", "kron" or "dense"
-    prior_precision:  δ, or how it is found: "marglik" or "validation"; None: the latter of classes, where it can be
+    prior_precision:  δ, or how it is found: "marglik" or "validation"; None: of classes the latter, where it can be,
+                      or else at least "marglik"
     per_layer:        a δ for every layer
     find_noise:       may the noise be found? None: where it is not learned and stands at 1
     linear:           predictions are those of the linearised network
@@ -102,15 +105,18 @@ class Laplace(Gaussian):
         self.reasons = found.reasons
         if noise is not None:
             data.likelihood.log_std.fill_(-0.5 * torch.tensor(scale).log())
+        raised = None
         if asked == VALIDATION:
             deltas = self._validated(data, len(groups))
+        elif self.prior_precision is None and data.likelihood.task == "classification":
+            times = self._times(data)
+            raised = None if times == 1 else RAISED.format(max(deltas))
+            deltas = [delta * times for delta in deltas]
         log_prob = found.log_prob if noise is None else noise.log_prob(scale)
         self.log_evidence = log_evidence(log_prob, groups, deltas, 1.0 if noise is None else scale)
-        how = f" by {HOW[asked]}" if isinstance(asked, str) else ""
+        how = f" by {HOW[asked]}" if isinstance(asked, str) and raised is None else ""
         said = [self._said(deltas, how, noise, scale, time.perf_counter() - began)]
-        if self.prior_precision is None and asked == MARGLIK and data.likelihood.task == "classification":
-            said.append(UNSURE)
-        return said
+        return said if raised is None else [*said, raised]
 
     def _noise(self, found: Pass, data: TrainingData) -> Noise | None:
         """What the noise is found by, where it may be."""
@@ -142,6 +148,27 @@ class Laplace(Gaussian):
         best = GRID[min(range(len(GRID)), key=scores.__getitem__)]
         deltas.fill_(best)
         return [best] * count
+
+    def _times(self, data: TrainingData) -> float:
+        """The smallest factor of every δ that leaves the confidence on training examples within SLACK of the plain
+        network's: where classes are told by a wide margin the curvature vanishes, and with it what holds δ up."""
+        assert self.covariance is not None and data.confidence is not None
+        deltas: Any = self.covariance.deltas
+        before, told = deltas.clone(), data.confidence
+
+        def confidence(decades: float) -> float:
+            deltas.copy_(before * 10**decades)
+            return told()
+
+        wanted = confidence(2 * DECADES) - SLACK / data.num_members
+        low, high = 0.0, DECADES
+        if confidence(low) >= wanted:
+            return 1.0
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if confidence(middle) >= wanted else (middle, high)
+        deltas.copy_(before * 10**high)
+        return 10**high
 
     def _said(
         self, deltas: Sequence[float], how: str, noise: Noise | None, scale: float, seconds: float
