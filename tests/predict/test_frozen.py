@@ -27,10 +27,13 @@ def same_draws(model: bf.BayesianModule, x: Tensor) -> bf.Predictive:
     """`predict` with the draws that `freeze` takes, whatever pass predictions take."""
     if model.posterior.sampling == "moments":
         return model.predict(x, 2_000, generator=seeded())
-    accumulator = Accumulator(model.likelihood)
-    if model.posterior.linearised:
+    linear = model.posterior.linearised
+    accumulator = Accumulator(model.likelihood, matched=linear)
+    if linear:
         law = model.posterior.linear_law(model.net)
         moves = law.deviations(NUM_DRAWS, seeded())
+        scale = (NUM_DRAWS / (NUM_DRAWS - 1)) ** 0.5
+        moves = {name: scale * (rows - rows.mean(0)) for name, rows in moves.items()}
         for i in range(NUM_DRAWS):
             move = {name: rows[i] for name, rows in moves.items()}
             drawn = linear_draw(model.net, law.slots, law.weights, move, as_call(x), model.pick)
@@ -255,6 +258,16 @@ def test_many_draws_of_a_frozen_laplace_have_the_variance_that_predict_has() -> 
     exact = model.predict(x).epistemic
     found = model.freeze(4_000, seeded())(x).epistemic
     torch.testing.assert_close(found, exact, rtol=0.13, atol=0.0)
+
+
+def test_the_mean_of_a_frozen_laplace_is_the_networks_at_any_number_of_draws() -> None:
+    model, x = made("regression", "laplace"), example("regression")
+    for num_draws in (2, 5):
+        frozen = model.freeze(num_draws, seeded())(x)
+        torch.testing.assert_close(frozen.mean, model.predict(x).mean, rtol=1e-5, atol=1e-5)
+        assert (frozen.epistemic > 0).all()
+    alone = model.freeze(1, seeded())(x)
+    assert (alone.epistemic == 0).all() and not torch.allclose(alone.mean, model.predict(x).mean)
 
 
 def test_members_of_an_ensemble_are_each_linearised_at_their_own_weights() -> None:

@@ -20,11 +20,11 @@ class FixedLinear(nn.Module):
     """Networks at their mean weights w̄, one for each member, and moves from there. f(w̄) is computed
     once for all moves of a member.
 
+    moves: of every member, with mean 0 where there are several: the mean of its draws is f(w̄)
     pick:  what the prediction is in what the network returns
     """
 
     stored = False
-    matched = False  # the variance over these draws is an estimate
     ready = True  # nothing depends on the shapes of an input
 
     def __init__(self, nets: Sequence[nn.Module], moves: Sequence[Moves], pick: Callable[[Any], Any]) -> None:
@@ -38,6 +38,7 @@ class FixedLinear(nn.Module):
         self.slots = [{name: find_slots(net)[name] for name in moves[0]} for net in nets]
         self.each = len(next(iter(moves[0].values())))
         self.num_draws = self.each * len(nets)
+        self.matched = self.each > 1  # of one draw the variance is an estimate
         random = [Part(name, rows[0].numel()) for name, rows in moves[0].items()]
         self.selection = Parts(random, [Part(name, p.numel()) for name, p in nets[0].named_parameters()])
 

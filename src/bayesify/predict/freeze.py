@@ -65,9 +65,18 @@ def _linear(model: Any, members: int, each: int, generator: Generator | None, pi
         model.posterior.install(net, laws[i].weights)
     return FixedLinear(
         [net.eval().requires_grad_(False) for net in nets],
-        [law.deviations(each, generator) for law in laws],
+        [_balanced(law.deviations(each, generator)) for law in laws],
         pick,
     )
+
+
+def _balanced(moves: dict[str, Tensor]) -> dict[str, Tensor]:
+    """n moves, less their mean, √(n / (n − 1)) times as far: what is predicted on average is then f(w̄), and J Σ Jᵀ by
+    the variance with divisor n is right on average. One alone stays as it was drawn."""
+    n = len(next(iter(moves.values())))
+    if n == 1:
+        return moves
+    return {name: (rows - rows.mean(0)) * (n / (n - 1)) ** 0.5 for name, rows in moves.items()}
 
 
 def _drawn(posterior: Any, member: int, num_draws: int, generator: Generator | None) -> tuple[int, Draws]:
