@@ -267,6 +267,11 @@ def traced_with_derivatives(function: Any, example: tuple[Tensor, ...], table: d
         if node.target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default):
             node.target = torch.ops.aten.reshape.default
     graph.graph.eliminate_dead_code()
+    used = {node.target for node in graph.graph.nodes if node.op == "get_attr"}
+    for name in {**dict(graph.named_parameters()), **dict(graph.named_buffers())}.keys() - used:
+        delattr(
+            graph, name
+        )  # a leftover of the derivative of batch norm has no storage, and no file takes it
     graph.recompile()
     return graph
 

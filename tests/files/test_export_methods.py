@@ -53,6 +53,16 @@ def test_a_program_of_every_method_says_what_predict_says(method: str, tmp_path:
         torch.testing.assert_close(found["probs"], predicted.probs, rtol=1e-4, atol=1e-5)
 
 
+def test_a_program_of_a_linearised_network_with_batch_norm_is_written(tmp_path: Path) -> None:
+    """Of the derivative of batch norm tracing left a tensor without storage, which no file takes."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
+    model, x = bf.bayesify(net, bf.Laplace("diag")), torch.randn(20, 4)
+    bf.fit(model, [(x, torch.arange(20) % 3)], progress=False)
+    bf.export(model, x[:2], tmp_path / "m.pt2", num_draws=NUM_DRAWS)
+    agree(torch.export.load(tmp_path / "m.pt2").module()(x), frozen_like(model)(x))
+
+
 @needs_onnx
 @pytest.mark.parametrize(
     ("case", "method"),

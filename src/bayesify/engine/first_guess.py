@@ -66,6 +66,8 @@ def _warn_of_units(model: BayesianModule, target: Tensor) -> None:
             f"mean of these. Train it on (y - {mean:.4g}) / {std:.4g}, and scale its predictions back",
             stacklevel=4,
         )
+    elif model.posterior.finds_noise:
+        return
     elif options.get("learn_std") is False and options["std"] == 1 and std > 10:
         warnings.warn(
             f"{known}, and the noise std is 1, its default, and stays there: intervals will be far too narrow. Use "

@@ -96,10 +96,10 @@ class Loop:
         self.o, self.epochs = o, o.epochs or 0  # None of a method that needs no training
         passes = self.epochs + model.posterior.concludes
         if o.steps_per_epoch is None:  # else it may go on from one to the next
-            check_second_epoch(train, "train_loader", passes)
+            check_second_epoch(train, "train_loader", passes + model.posterior.concludes)
         check_second_epoch(
             val, "val_loader", passes + model.posterior.concludes
-        )  # which goes through it often
+        )  # which goes through both often
         self.folder = RunFolder(o.folder, o.resume, self.fabric.is_global_zero)
         self.folder.check()
         self.progress = Progress(self.epochs, steps, o.progress and self.fabric.is_global_zero)

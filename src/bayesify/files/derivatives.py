@@ -5,6 +5,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from bayesify import torch_internals as internals
 
@@ -28,9 +29,36 @@ TORCHS_OWN = [
 
 def traced(program: nn.Module, example: tuple[Tensor, ...]) -> nn.Module:
     """`program` as a graph of operations that torch.export takes, those of its derivatives among them."""
-    return internals.traced_with_derivatives(
-        program, example, {**internals.derivative_forms(TORCHS_OWN), **FORMS}
-    )
+    with _PlainNorm():
+        return internals.traced_with_derivatives(
+            program, example, {**internals.derivative_forms(TORCHS_OWN), **FORMS}
+        )
+
+
+class _PlainNorm(TorchFunctionMode):
+    """Batch norm at rest written out: torch's second derivative of it is for one size of the batch."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        return (_batch_norm if function is F.batch_norm else function)(*args, **kwargs)
+
+
+def _batch_norm(
+    x: Tensor,
+    mean: Tensor | None,
+    var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    if training or mean is None or var is None:
+        return F.batch_norm(x, mean, var, weight, bias, training, momentum, eps)
+    shape = (1, -1, *[1] * (x.dim() - 2))
+    scale = (var + eps).rsqrt() if weight is None else weight * (var + eps).rsqrt()
+    out = (x - mean.view(shape)) * scale.view(shape)
+    return out if bias is None else out + bias.view(shape)
 
 
 def convolution_backward(

@@ -88,6 +88,8 @@ class Posterior(nn.Module, ABC):
     #: `conclude` looks at the training data; with `needs_validation` at the validation data, too
     concludes: bool = False
     needs_validation: bool = False
+    #: `conclude` finds the noise of a normal likelihood that nobody chose
+    finds_noise: bool = False
     #: predictions are those of the linearised network, where no mode says otherwise
     linearised: bool = False
 

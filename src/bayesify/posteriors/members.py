@@ -41,7 +41,8 @@ class Members(Posterior):
                 f"their layers have no reset_parameters"
             )
         self.posteriors = nn.ModuleList(make(member) for member in [net, *self.copies])
-        for name in ("sampling", "stored", "predicts_by_pass", "penalty", "concludes", "needs_validation"):
+        names = ("sampling", "stored", "predicts_by_pass", "penalty")
+        for name in (*names, "concludes", "needs_validation", "finds_noise"):
             setattr(self, name, getattr(self._of(0), name))
         self.deterministic = all(p.deterministic for p in self.posteriors)
 

@@ -435,3 +435,9 @@ def test_a_prior_precision_that_nobody_chose_leaves_the_training_data_sure() -> 
         assert any("it was raised" in note for note in history.notes) == (asked is None)
     assert found["marglik"] < sure - 0.02
     assert sure - 0.012 < found[None] < sure
+
+
+def test_an_iterator_has_no_second_pass() -> None:
+    x, y = torch.randn(20, 4), torch.arange(20) % 2
+    with pytest.raises(ValueError, match=r"train_loader=list_iterator is an iterator.*give a DataLoader"):
+        bf.fit(bf.bayesify(nn.Linear(4, 2), bf.Laplace()), iter([(x, y)]), progress=False)

@@ -55,6 +55,7 @@ class Laplace(Gaussian):
         self.structure, self.prior_precision, self.per_layer = structure, prior_precision, per_layer
         self.find_noise, self.linear = find_noise, linear
         self.needs_validation = prior_precision == VALIDATION
+        self.finds_noise = find_noise is not False
         self.reasons: dict[str, str] = {}
         #: log p(D), as found last
         self.log_evidence: float | None = None
