@@ -214,7 +214,8 @@ def test_standardised_targets_change_nothing() -> None:
 def test_a_noise_that_laplace_finds_at_the_end_is_not_said_to_stay(members: int) -> None:
     """Warnings are errors here."""
     method = bf.Laplace() if members == 1 else bf.DeepEnsemble(bf.Laplace(), num_members=members)
-    model = begun(bf.bayesify(net(), method, likelihood="normal"))
+    model = bf.bayesify(net(), method, likelihood="normal")
+    begun(model)
     assert float(model.likelihood.std) > 10
     with pytest.warns(UserWarning, match="the noise std is 1, its default, and stays there"):
         begun(bf.bayesify(net(), bf.Laplace(find_noise=False), likelihood="normal"))

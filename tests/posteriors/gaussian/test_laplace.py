@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import bayesify as bf
 from bayesify.engine.loop import check_conclusion
@@ -374,6 +374,11 @@ def test_a_pass_in_eval_mode_is_a_draw_of_the_linearised_network() -> None:
     assert torch.allclose(found, expected, atol=1e-4)
 
 
+class Nothing(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter(())
+
+
 def test_refusals() -> None:
     net, x, y = classes()
     with pytest.raises(ValueError, match="structure='dense'"):
@@ -398,7 +403,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="a dense curvature of 30,003 weights.*structure='kron'"):
         bf.fit(large, [(torch.randn(2, MOST_DENSE), torch.zeros(2).long())], progress=False)
     with pytest.raises(ValueError, match="train_loader is empty"):
-        bf.fit(bf.bayesify(classes()[0], bf.Laplace()), iter([]), progress=False)
+        bf.fit(bf.bayesify(classes()[0], bf.Laplace()), DataLoader(Nothing()), progress=False)
 
 
 def test_the_structure_goes_by_the_size_of_the_network() -> None:
