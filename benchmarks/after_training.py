@@ -12,6 +12,7 @@ conformal sets for 90 %, and what a row takes in epochs of plain training. Means
 
 import argparse
 import copy
+import dataclasses
 import statistics
 import time
 from collections.abc import Callable
@@ -39,7 +40,7 @@ class Setting:
         whole = load(a.data, a.data_root)
         if a.num_train is not None:
             order = torch.randperm(len(whole.train), generator=Generator().manual_seed(0))
-            whole = whole.with_train(whole.train.take(order[: a.num_train]))
+            whole = dataclasses.replace(whole, train=whole.train.take(order[: a.num_train]))
         self.set: DataSet = whole.with_validation(0.1, seed=0)
         self.test = self.set.test.take(torch.arange(min(a.num_test, len(self.set.test))))
         self.val = self.loader(self.set.val)
@@ -134,7 +135,7 @@ def rows_of(setting: Setting, seed: int) -> dict[str, dict[str, float]]:
     makes = {
         "plain": lambda: plain,
         "+ temperature": temperature,
-        "+ Laplace, last layer": after(bf.Laplace(structure="last_layer")),
+        "+ Laplace": after(bf.Laplace()),
         "+ Laplace, Kronecker": after(bf.Laplace(structure="kron")),
         "+ SWAG": after(bf.SWAG()),
         "deep ensemble of 5": ensemble,
@@ -163,7 +164,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--augment", choices=("crop_flip",))
+    parser.add_argument("--augment", choices=("none", "crop_flip"), default="none")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="32-true")
     setting = Setting(parser.parse_args())

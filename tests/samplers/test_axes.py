@@ -34,6 +34,7 @@ KINDS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:targets are .* learning rates and priors are made for a std near 1")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sampler", ["atmc", "psgld"])

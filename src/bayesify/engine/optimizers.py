@@ -28,7 +28,10 @@ def make_optimizer(model: BayesianModule, options: Any) -> torch.optim.Optimizer
             "with requires_grad_(True)"
         )
     for name, value in {"lr": options.lr, **more}.items():
-        if value is not None and not isinstance(given, str | None):
+        takes = isinstance(given, str | None) or (
+            name == "lr" and not isinstance(given, torch.optim.Optimizer)
+        )
+        if value is not None and not takes:
             raise ValueError(
                 f"{name}={value!r} beside an optimizer of your own, which has its own: give one of them"
             )
