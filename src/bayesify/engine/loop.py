@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -10,11 +9,12 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.batches import first_examples, first_of, inputs_for, inputs_of, target_of, to_device
-from bayesify.checks import NonFiniteError, NonFiniteLossError, as_tensor
+from bayesify.batches import first_of, inputs_of, target_of, to_device
+from bayesify.checks import NonFiniteError, NonFiniteLossError
 from bayesify.engine.apart import MemberGradients, apart
-from bayesify.engine.averaging import SETTLING_DRAW, own_randomness, settle_statistics
+from bayesify.engine.averaging import SETTLING_DRAW, settle_statistics
 from bayesify.engine.capture import CapturedGradients
+from bayesify.engine.conclusion import Conclusion, check_conclusion
 from bayesify.engine.fingerprint import fingerprint_of
 from bayesify.engine.finite import FiniteCheck
 from bayesify.engine.first_guess import first_guess
@@ -23,7 +23,6 @@ from bayesify.engine.history import History, joined
 from bayesify.engine.options import FitOptions
 from bayesify.engine.position import (
     agree_on_num_data,
-    batches,
     check_second_epoch,
     examples_per_step,
     number_of_examples,
@@ -51,26 +50,9 @@ from bayesify.files.storage import save_in_run
 from bayesify.model import BayesianModule
 from bayesify.objectives import Loss
 from bayesify.posteriors import Chain
-from bayesify.posteriors.base import TrainingData
 from bayesify.posteriors.patched.running_stats import RunningStats
 from bayesify.predict.calibration import quantity
-from bayesify.predict.prediction import evaluating
 from bayesify.samplers import Sampler, SamplingWarning
-
-LOOKED_AT = 256  # training examples whose predictions a posterior may ask for
-
-
-def check_conclusion(model: BayesianModule, val: Any, processes: int) -> None:
-    """Raise where what follows the training could not be done."""
-    if model.posterior.concludes and processes > 1:
-        raise ValueError(
-            f"method={model.method.name!r} looks at the training data in one process, and this run has {processes}: "
-            f"train the plain network with all of them (bf.Point()), then call bf.fit on one device"
-        )
-    if model.posterior.needs_validation and val is None:
-        raise ValueError(
-            "prior_precision='validation' needs a val_loader: give bf.fit one, or use prior_precision='marglik'"
-        )
 
 
 class Loop:
@@ -232,41 +214,10 @@ class Loop:
 
     def _conclude(self) -> None:
         """What a posterior finds in the trained network, by one more pass over the data."""
-        model, end = (
-            self.model,
-            None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate,
-        )
-
-        def seen() -> Iterator[Any]:
-            with own_randomness(self.train, self.state.epoch, 0):
-                for batch in batches(self.train, self.state.epoch, 0, end):
-                    x = inputs_for(model, batch)
-                    target = to_device(target_of(batch), self.fabric.device)
-                    yield x, as_tensor(target, "target", next(model.parameters()))
-
-        def confidence() -> float:
-            found: list[Tensor] = []
-            for x, _ in seen():
-                x, _ = first_examples(x, LOOKED_AT - sum(map(len, found)))
-                generator = Generator(self.fabric.device).manual_seed(0)
-                with model.uncautioned():
-                    seen_now = model.predict(x, self.o.val_draws, generator=generator, augment=None)
-                found.append(seen_now.confidence)
-                if sum(map(len, found)) >= LOOKED_AT:
-                    break
-            return float(torch.cat(found).mean())
-
-        def score() -> float:
-            generator = Generator(self.fabric.device).manual_seed(0)
-            with model.uncautioned():
-                return evaluate(model, self.val, self.o.val_draws, generator=generator, augment=None)["nll"]
-
-        val = None if self.val is None else score
-        data = TrainingData(seen, model.num_data, model.likelihood, model.pick, confidence, val)
-        model.calibration = model.conformal = None  # they were fitted to another posterior
-        with evaluating(model):
-            for text in model.posterior.conclude(model.net, data):
-                self._note(text)
+        end = None if self.o.steps_per_epoch is None else self.o.steps_per_epoch * self.o.accumulate
+        data = (self.train, self.val, self.state.epoch, end, self.o.val_draws)
+        for text in Conclusion(self.model, *data).found():
+            self._note(text)
 
     def _calibrate(self) -> None:
         """Fit the number that predictions are calibrated by, the same one whenever a run is finished again."""

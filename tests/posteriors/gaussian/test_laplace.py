@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import bayesify as bf
-from bayesify.engine.loop import check_conclusion
+from bayesify.engine.conclusion import check_conclusion
 from bayesify.posteriors.base import TrainingData
 from bayesify.posteriors.gaussian.curvature import MOST_DENSE, curvature
 from bayesify.posteriors.gaussian.precision import Precision
