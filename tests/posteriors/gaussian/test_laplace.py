@@ -1,5 +1,6 @@
 """Laplace's approximation against exact posteriors, and its curvature against autograd's."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -446,3 +447,21 @@ def test_an_iterator_has_no_second_pass() -> None:
     x, y = torch.randn(20, 4), torch.arange(20) % 2
     with pytest.raises(ValueError, match=r"train_loader=list_iterator is an iterator.*give a DataLoader"):
         bf.fit(bf.bayesify(nn.Linear(4, 2), bf.Laplace()), iter([(x, y)]), progress=False)
+
+
+def test_weights_that_move_on_in_a_loop_of_ones_own_are_told(tmp_path: Path) -> None:
+    net, x, y = classes()
+    model = bf.bayesify(net, bf.Laplace())
+    bf.fit(model, loader(x, y), progress=False)
+    model.predict(x)
+    bf.save(model, tmp_path / "m.safetensors")
+    copied, loaded = copy.deepcopy(model), bf.load(tmp_path / "m.safetensors", classes()[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.loss(x, y).total.backward()
+    optimizer.step()
+    with pytest.warns(UserWarning, match="the weights were changed after the covariance.*call bf.fit"):
+        model.predict(x)
+    copied.predict(x), loaded.predict(x)
+    bf.fit(model, loader(x, y), progress=False)
+    model.cautioned = False
+    model.predict(x)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from bayesify.posteriors.base import Posterior, TrainingData
+from bayesify import torch_internals as internals
+from bayesify.posteriors.base import Posterior, Says, TrainingData
 from bayesify.posteriors.gaussian.curvature import Pass, curvature
 from bayesify.posteriors.gaussian.evidence import Group, Noise, flat_spectrum, log_evidence, maximised
 from bayesify.posteriors.gaussian.gaussian import Gaussian
@@ -59,6 +60,10 @@ class Laplace(Gaussian):
         self.reasons: dict[str, str] = {}
         #: log p(D), as found last
         self.log_evidence: float | None = None
+        self.versions: list[int] | None = None  # of the weights that the covariance belongs to
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "versions": None}  # a copy has tensors of its own
 
     @property
     def linearised(self) -> bool:  # type: ignore[override]
@@ -73,6 +78,25 @@ class Laplace(Gaussian):
     ) -> None:
         """What was found belongs to other weights."""
         self.covariance, self.reasons, self.log_evidence = None, {}, None
+
+    def caution(self, says: Says | None = None) -> str | Warning | None:
+        """Weights that a loop of one's own moved on have another covariance."""
+        if self.covariance is None:
+            return super().caution(says)
+        if self.versions is None:
+            self.versions = self._versions()
+        if self.versions == self._versions():
+            return None
+        return (
+            "the weights were changed after the covariance around them was found, which belongs to the old ones: "
+            "call bf.fit(model, train_loader) again"
+        )
+
+    def _versions(self) -> list[int]:
+        """Of the weights; each counts what was written into it."""
+        weights = [slots[0].get() for slots in self.slots.values()]
+        found = [internals.version_of(w) for w in weights if not w.is_inference()]
+        return [version for version in found if isinstance(version, int)]
 
     @torch.no_grad()
     def conclude(self, net: nn.Module, data: TrainingData) -> list[str]:
@@ -117,6 +141,7 @@ class Laplace(Gaussian):
         self.log_evidence = log_evidence(log_prob, groups, deltas, 1.0 if noise is None else scale)
         how = f" by {HOW[asked]}" if isinstance(asked, str) and raised is None else ""
         said = [self._said(deltas, how, noise, scale, time.perf_counter() - began)]
+        self.versions = self._versions()
         return said if raised is None else [*said, raised]
 
     def _noise(self, found: Pass, data: TrainingData) -> Noise | None:
