@@ -173,7 +173,7 @@ def sealed_tensors(path: Path, rng: Rng) -> str:
         tensors[name] = tensors[name].to(rng.choice(DTYPES))
     else:
         with np.errstate(all="ignore"):
-            tensors[name] = torch.from_numpy(_spoiled_array(tensors[name].numpy(), rng).copy())
+            tensors[name] = torch.from_numpy(np.array(_spoiled_array(tensors[name].numpy(), rng)))
     write_tensors(path, tensors, {k: v for k, v in header.items() if k not in ("checksums", "layout")})
     return f"{path.name}: tensor {name} is now {tuple(getattr(tensors.get(name), 'shape', ['gone']))}"
 

@@ -60,7 +60,7 @@ def _split(arrays: dict[str, np.ndarray], part: str, path: str, size: int) -> Sp
     if images.dtype != np.uint8:
         raise ValueError(f"{where}: {images.dtype}, bytes (uint8) are expected")
     check_shape(images.shape, (None, size, size, size), where)
-    check_counts(len(images), len(labels), f"{where} and {part}_labels")
+    check_counts(len(images), len(np.atleast_1d(labels)), f"{where} and {part}_labels")
     check_shape(labels.shape, (len(images), 1), f"{path}, array {part}_labels")
     targets = whole_numbers(labels[:, 0], f"{path}, array {part}_labels")
     return Split(torch.from_numpy(images)[:, None], targets)  # (N, 1, D, H, W)

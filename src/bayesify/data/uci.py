@@ -40,9 +40,9 @@ def load(name: str, root: str | os.PathLike[str] | None, *, split: int = 0, targ
 
 def _rows(path: Path, arrays: dict[str, np.ndarray], split: int, num_rows: int) -> tuple[Tensor, Tensor]:
     """The split's training and test rows: in range, and no row in both."""
+    num_splits = len(np.atleast_1d(arrays["train"]))
     for part in ("train", "test"):
-        check_shape(arrays[part].shape, (len(arrays["train"]), None), f"{path}, array {part}")
-    num_splits = len(arrays["train"])
+        check_shape(arrays[part].shape, (num_splits, None), f"{path}, array {part}")
     if not 0 <= split < num_splits:
         raise ValueError(f"split={split!r}: {path} has splits 0..{num_splits - 1}")
     train, test = (whole_numbers(arrays[p][split], f"{path}, array {p}") for p in ("train", "test"))
