@@ -92,7 +92,7 @@ def test_unreadable_files_are_named_after_the_others_are_done(digits: Path, tmp_
     assert [Path(line.split(": ")[1]).name for line in errors] == ["gone.png", "bad.png", "bad.npy", "folder"]
     assert "there is no such file" in errors[0]
     assert "not a readable image" in errors[1]
-    assert "is a folder: give the files in it, e.g. " in errors[3]
+    assert "holds no file that can be read (.npy, " in errors[3]
     assert "1 prediction, 20 draws each" in result.stdout
     assert (tmp_path / "p.csv").exists()
     assert "Missing argument" in fail("predict", digits)

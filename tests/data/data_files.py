@@ -127,6 +127,16 @@ def write_image_folder(root: Path, parts: tuple[str, ...] = ("train", "val"), nu
             write_image(root / part / "red" / f"{k}.JPEG", 60, 40, (200 + k, 0, 0))
 
 
+def write_hugging_face(folder: Path) -> None:
+    import datasets
+
+    datasets.disable_progress_bars()
+    label = datasets.ClassLabel(names=["no", "yes"])
+    kinds = datasets.Features({"x": datasets.Value("float32"), "label": label})
+    rows = {"x": [float(i) for i in range(20)], "label": [i % 2 for i in range(20)]}
+    datasets.Dataset.from_dict(rows, features=kinds).save_to_disk(folder)
+
+
 def _uci(file: str) -> Callable[[Path], object]:
     return lambda root: write_npz(root / "uci" / f"{file}.npz", uci_arrays())
 
@@ -145,4 +155,9 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "adrenalmnist3d": lambda root: write_npz(root / "medmnist/adrenalmnist3d.npz", medmnist_arrays()),
     "medmnist3d:newmnist3d": lambda root: write_npz(root / "medmnist/newmnist3d.npz", medmnist_arrays()),
     "image_folder": write_image_folder,
+    "table": lambda root: (root / "train.csv").write_text("a,b,y\n" + "1,x,2\n2,y,3.5\n3,x,1\n" * 10),
+    "arrays": lambda root: [
+        np.save(root / f"{k}.npy", v) for k, v in (("x", images(20, 9, 9)), ("y", labels(20, 3)))
+    ],
+    "hugging_face": write_hugging_face,
 }

@@ -204,6 +204,8 @@ def test_missing_folders(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"'image_folder': no folders .*train/<class>.*--data-root"):
         load("image_folder", tmp_path)
     write_image_folder(tmp_path, ("train",))
+    assert len(load("image_folder", tmp_path, **SMALL).test) == 1  # a fifth of six images
+    write_image(tmp_path / "test/unlabelled.png", 20, 20, (0, 0, 0))
     with pytest.raises(FileNotFoundError, match=r"neither .*val nor .*test has class folders"):
         load("image_folder", tmp_path)
 

@@ -78,6 +78,9 @@ def _named(value: str | Mapping[str, Any], default: str) -> dict[str, Any]:
 def full_data(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with the options of the data set, defaults filled in, and `root` as a whole path."""
     name, root = table["name"], table.get("root")
+    if data.is_outside(name):
+        return dict(table)
+    name, root = data.resolve(name, root) or (name, root)
     entry = lookup(data.DATA, name.partition(":")[0], "data")
     given = {key: value for key, value in table.items() if key not in ("name", "root")}
     check_types(entry.load, given, "data")
@@ -95,8 +98,10 @@ def full_data(table: Mapping[str, Any]) -> dict[str, Any]:
 def load_data(table: Mapping[str, Any]) -> DataSet:
     """The data set of a table; a root that is not there is named first."""
     root = table.get("root")
-    if root is not None and not Path(root).is_dir():
-        raise ValueError(f"data root {root} is not a folder: name the right one with --data-root")
+    if root is not None and not Path(root).exists():
+        raise ValueError(f"data root {root} is not there: name the right one with --data-root")
+    if data.is_outside(table["name"]):
+        find_modules_here()
     options = {key: value for key, value in table.items() if key not in ("name", "root")}
     return data.load(table["name"], root, **options)
 
@@ -144,11 +149,16 @@ def full_net(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def build_net(table: Mapping[str, Any], outputs: int, input_shape: tuple[int, ...]) -> nn.Module:
     """The network of a table that may be trusted (`check_trust`); your own are found from the current folder."""
-    own = nets.is_outside(table["name"]) and not table["name"].startswith(nets.TRANSFORMERS)
-    if own and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # last: a file there must not stand in for an installed package
+    if nets.is_outside(table["name"]) and not table["name"].startswith(nets.TRANSFORMERS):
+        find_modules_here()
     sketched(table, outputs, input_shape)
     return _make(table, outputs, input_shape)
+
+
+def find_modules_here() -> None:
+    """The current folder, last: a file there must not stand in for an installed package."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def sketched(table: Mapping[str, Any], outputs: int, input_shape: tuple[int, ...]) -> nn.Module | None:

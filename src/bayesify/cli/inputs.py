@@ -1,4 +1,4 @@
-"""Examples from a person's own files: images, and numpy arrays of one example or a batch."""
+"""Examples from a person's own files: images, tables, and numpy arrays of one example or a batch."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,11 +9,23 @@ import torch
 from torch import Tensor
 
 from bayesify.data.checks import check_finite
+from bayesify.data.columns import Encoding, encode
 from bayesify.data.files import import_optional, load_array, read_arrays
 from bayesify.data.image_files import decode, read_image
+from bayesify.data.image_folder import LARGE
+from bayesify.data.image_folder import SUFFIXES as IMAGES
+from bayesify.data.table import SUFFIXES as TABLES
+from bayesify.data.table import read_table
 
 ARRAYS = (".npy", ".npz")
+READ = (*ARRAYS, *TABLES, *IMAGES)  # what is taken from a folder
 _USUAL = ("x", "X", "inputs", "images", "data")  # names of the inputs among several arrays of an npz
+
+
+def files_in(path: Path) -> list[Path]:
+    """The files of a folder that can be read, by name; `path` itself where there are none, or it is no folder."""
+    inside = path.iterdir() if path.is_dir() else ()
+    return sorted(each for each in inside if each.suffix.lower() in READ) or [path]
 
 
 def read_examples(path: Path, task: Mapping[str, Any], data: Mapping[str, Any]) -> Tensor:
@@ -23,9 +35,14 @@ def read_examples(path: Path, task: Mapping[str, Any], data: Mapping[str, Any]) 
     """
     shape = tuple(task["input_shape"])
     if path.is_dir():
-        raise ValueError(f"is a folder: give the files in it, e.g. {path}/*.png")
+        raise ValueError(f"holds no file that can be read ({', '.join(READ)})")
     if not path.is_file():
         raise ValueError("there is no such file")
+    if path.suffix.lower() in TABLES:
+        encoding = task.get("encoding")
+        if encoding is None:
+            raise ValueError("is a table, and the run was not trained on one: give .npy, .npz or image files")
+        return encode(read_table(path), Encoding.of(encoding, None).columns, str(path))
     if path.suffix.lower() not in ARRAYS:
         return _read_image(path, shape, data)[None]
     examples = _as_batch(_read_array(path), shape)
@@ -48,7 +65,9 @@ def _read_image(path: Path, shape: tuple[int, ...], data: Mapping[str, Any]) -> 
     channels, height, width = shape
     if data["name"] == "image_folder":  # scaled and cropped as in training
         resize = data.get("resize")
-        return decode(path, height, round(height * 256 / 224) if resize is None else resize)
+        seen = data.get("size") is None and height < LARGE
+        usual = height if seen else round(height * 256 / 224)
+        return decode(path, height, usual if resize is None else resize)
     image_module = import_optional("PIL.Image", "pillow", "reading image files")
     try:
         image = read_image(path, "L" if channels == 1 else "RGB")

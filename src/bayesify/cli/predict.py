@@ -18,8 +18,8 @@ def predict(
         list[Path],
         typer.Argument(
             metavar="FILE",
-            help="Images (png, jpg …), or .npy and .npz arrays of one example or a batch. Images are scaled "
-            "to the network's input.",
+            help="Images (png, jpg …), .npy and .npz arrays of one example or a batch, tables with the columns of "
+            "the training data, or folders of such files. Images are scaled to the network's input.",
         ),
     ],
     num_draws: NumDraws = 20,
@@ -31,7 +31,7 @@ def predict(
     json: Annotated[Path | None, typer.Option(help="Write everything, with probabilities, here.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the printed columns here.")] = None,
 ) -> None:
-    """Predict your own images or arrays, each with how far to trust it.
+    """Predict your own images, arrays or tables, each with how far to trust it.
 
     Classes: the label, its probability (confidence), the uncertainty in nats (entropy) and the part of it
     that more data could remove (epistemic). Numbers: mean ± std in original units.
@@ -44,7 +44,7 @@ def predict(
     from bayesify.cli.build import choose_device
     from bayesify.cli.errors import FAILED
     from bayesify.cli.input_scale import other_scale
-    from bayesify.cli.inputs import read_examples
+    from bayesify.cli.inputs import files_in, read_examples
     from bayesify.cli.run import Run
     from bayesify.cli.terminal import counted, note, output, rows_table
     from bayesify.cli.units import OriginalUnits
@@ -56,7 +56,7 @@ def predict(
     scale = trained.task.get("scale")  # runs of older versions have none
     strange: list[str] = []
     unreadable = 0
-    for path in files:
+    for path in [each for given in files for each in files_in(given)]:
         mine: list[dict[str, Any]] = []
         generator = Generator(torch_device).manual_seed(0)  # a file has the same answer beside any others
         try:

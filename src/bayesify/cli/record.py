@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import bayesify
+from bayesify import data, nets
 from bayesify.atomic import read_json
 from bayesify.cli.input_scale import scale_of
 from bayesify.cli.options import TrainTable
@@ -18,14 +19,13 @@ from bayesify.cli.settings import TABLES, Tables, check_tables
 from bayesify.data import DataSet, Normalisation
 from bayesify.data.fingerprint import fingerprint
 from bayesify.engine.folder import remains
-from bayesify.nets import is_outside
 
 FORMAT = 1
 CONFIG, SUMMARY = "config.json", "summary.json"
 
 
 #: what of the table [task] belongs to the data
-DATA_FACTS = ("kind", "input_shape", "inputs", "num_targets", "class_names", "normalisation")
+DATA_FACTS = ("kind", "input_shape", "inputs", "num_targets", "class_names", "normalisation", "encoding")
 SIZES = ("num_train", "num_val", "num_test")
 
 
@@ -62,8 +62,12 @@ def config_of(tables: Tables, ds: DataSet, outputs: int, device: torch.device) -
         "fingerprint": {part: fingerprint(split) for part, split in ds.parts().items()},
         "versions": versions(),
         "device": device_name(device),
-        "modules_from": os.getcwd() if is_outside(tables["net"]["name"]) else None,
+        "modules_from": os.getcwd() if _from_outside(tables) else None,
     }
+
+
+def _from_outside(tables: Tables) -> bool:
+    return nets.is_outside(tables["net"]["name"]) or data.is_outside(tables["data"]["name"])
 
 
 def task_of(ds: DataSet, outputs: int) -> dict[str, Any]:
@@ -77,6 +81,7 @@ def task_of(ds: DataSet, outputs: int) -> dict[str, Any]:
         "class_names": None if ds.class_names is None else list(ds.class_names),
         "scale": None if len(ds.train) == 0 else scale_of(ds.train),
         "normalisation": ds.normalisation.numbers(),
+        "encoding": None if ds.encoding is None else ds.encoding.plain(),
         "num_train": len(ds.train),
         "num_val": 0 if ds.val is None else len(ds.val),
         "num_test": len(ds.test),

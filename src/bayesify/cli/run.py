@@ -15,7 +15,9 @@ from bayesify.checks import NotNegative, NotNegativeCount, check_content, naming
 from bayesify.cli.build import build_net, full_data, full_net, load_data, sketched, with_validation
 from bayesify.cli.record import CONFIG, SUMMARY, normalisation_of, read_config
 from bayesify.cli.trust import check_trust
-from bayesify.data import DataSet, Loader, Normalisation, Split
+from bayesify.data import DataSet, Loader, Normalisation, Split, resolve
+from bayesify.data.columns import Encoding
+from bayesify.data.table import coded
 from bayesify.files.storage import check_network
 from bayesify.names import lookup
 from bayesify.nets import is_outside
@@ -74,18 +76,35 @@ class Run:
     def _net(self) -> dict[str, Any]:
         """The table of the network, with the factory that the command line names."""
         table, file = self.config["net"], self.folder / CONFIG
-        check_trust(table, file, self.net, self.trust, self.config.get("modules_from"))
+        check_trust({"net": table}, file, {"net": {"name": self.net}}, self.trust, self.modules)
         if self.net is None or self.net == table["name"]:
             return table
         if not is_outside(table["name"]):
             raise ValueError(f"--net {self.net}: {file} is of the network {table['name']!r}; leave --net out")
         return {**table, "name": self.net}
 
+    @property
+    def modules(self) -> str | None:
+        """The folder that code from outside was found from."""
+        return self.config.get("modules_from")
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """Of a table, how its rows became inputs."""
+        found = self.task.get("encoding")
+        return None if found is None else Encoding.of(found, self.task["class_names"])
+
     def data(self, name: str | None = None, root: str | None = None, **options: Any) -> DataSet:
         """The data the run was trained on, or another set of the same shape, with a validation part."""
         # a run that is opened fetches nothing, except by --set data.download=true
         stored = {key: value for key, value in self.config["data"].items() if key != "download"}
-        if root is None and not Path(stored.get("root") or ".").is_dir():
+        if name is None:
+            check_trust({"data": stored}, self.folder / CONFIG, {}, self.trust, self.modules)
+        elif self.encoding is not None and not options:  # another table, coded as that of the run
+            key, path = resolve(name, root) or (None, None)
+            if key == "table" and path is not None:
+                return coded(Path(path), self.encoding)
+        if root is None and not Path(stored.get("root") or ".").exists():
             stored["root"] = None  # moved since: perhaps the variable BAYESIFY_DATA knows
         table = {"name": name, "root": stored.get("root")} if name and name != stored["name"] else stored
         table |= {"root": table.get("root") if root is None else root, **options}
@@ -101,6 +120,7 @@ class Run:
             ("task", task["kind"], ds.task),
             ("input shape", tuple(task["input_shape"]), ds.input_shape),
             ("number of outputs", task.get("num_targets"), ds.num_outputs),
+            ("columns", self.encoding, ds.encoding),
         ):
             if mine != theirs:
                 raise ValueError(f"data={ds.name!r} has {what} {theirs}, the run in {self.folder} has {mine}")

@@ -94,6 +94,7 @@ CONFIG: dict[str, Any] = {
         "inputs": Literal["bytes", "floats"],
         "num_targets": Count,
         "class_names": list[str] | None,
+        "encoding?": Mapping[str, Any] | None,
         "scale?": Mapping[str, Numbers] | None,
         **dict.fromkeys(("num_train", "num_val", "num_test"), NotNegativeCount),
     },
@@ -101,6 +102,13 @@ CONFIG: dict[str, Any] = {
     "device?": str,
     "modules_from?": str | None,
     "fingerprint?": Mapping[str, Any] | None,
+}
+ENCODING: dict[str, Any] = {"columns": list[Mapping[str, Any]], "targets": list[str]}
+COLUMN: dict[str, Any] = {
+    "name": str,
+    "fill": float | None,
+    "flag": bool,
+    "categories": list[str] | None,
 }
 
 
@@ -116,6 +124,10 @@ def check_tables(config: Mapping[str, Any], path: Path) -> None:
             wrong.append(f"normalisation.{key}")
     if wrong:
         raise ValueError(f"{path} is damaged: task.{wrong[0]} is missing, or is not what bayesify writes")
+    if task.get("encoding") is not None:
+        check_content(task["encoding"], ENCODING, path)
+        for column in task["encoding"]["columns"]:
+            check_content(column, COLUMN, path)
     for key, value in config["train"].items():
         if key in known:
             known[key].check(known[key].read(value), f"{path}: train.{key}")

@@ -35,17 +35,34 @@ def show(
         ),
     ],
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One entry of the list, for its options.")
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="One entry of the list, for its options; data of your own, for what is in them.",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="data.OPTION=VALUE", help="An option of data of your own."),
     ] = None,
 ) -> None:
-    """List what can be chosen, the options of one choice, or what a run folder holds.
+    """List what can be chosen, the options of one choice, or what a run folder or a file of data holds.
 
-    Examples: bayesify show nets · bayesify show methods mc_vi · bayesify show runs/first
+    Examples: bayesify show nets · bayesify show mc_vi · bayesify show data houses.csv · bayesify show runs/first
     """
-    if what in REGISTRIES and name is None:
+    if what == "data" and name is not None and _is_own(name):
+        from bayesify.cli.show_data import show_data
+
+        show_data(name, set_ or [])
+    elif what in REGISTRIES and name is None:
         _list(what, registry(what))
     elif what in REGISTRIES and name is not None:
         _options(what, name, registry(what))
+    elif name is None and (
+        lists := [each for each in REGISTRIES if what.partition(":")[0] in registry(each)]
+    ):
+        for each in lists:
+            _options(each, what, registry(each))
     elif Path(what).is_dir():
         from bayesify.cli.show_run import show_run
 
@@ -54,6 +71,12 @@ def show(
         from bayesify.names import check_choice
 
         check_choice(REGISTRIES, what, "show (neither a folder nor a list): WHAT")
+
+
+def _is_own(name: str) -> bool:
+    from bayesify.data import is_outside, resolve
+
+    return is_outside(name) or resolve(name, None) is not None
 
 
 def registry(what: str) -> Mapping[str, Any]:

@@ -47,7 +47,19 @@ def train(
             "transformers:vit",
         ),
     ] = None,
-    data: Annotated[str | None, chosen("data", "Data set")] = None,
+    data: Annotated[
+        str | None,
+        chosen(
+            "data",
+            "Data set",
+            "; or your own: a csv, tsv, parquet or npz file, a folder of images or arrays or one saved by datasets, "
+            "or package.module:factory",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        what(help="Column of a table that is to be predicted (data.target).", show_default="found"),
+    ] = None,
     data_root: Annotated[
         Path | None, what(help="Folder that holds the data.", show_default="the variable BAYESIFY_DATA")
     ] = None,
@@ -116,7 +128,7 @@ def train(
     from bayesify.cli.trust import check_trust
 
     if config is not None:
-        check_trust(file.get("net", {}), config, here.get("net", {}).get("name"), trust)
+        check_trust(file, config, here, trust)
         check_machines(file.get("train", {}), config, here["train"])
     tables = merged(file, here)
     if data_changed and not resume:
@@ -131,6 +143,8 @@ def from_flags(given: dict[str, Any]) -> Tables:
     tables: Tables = {key: {"name": given[key]} for key in TABLES if key in given}
     if "data_root" in given:
         tables.setdefault("data", {})["root"] = str(given["data_root"])
+    if "target" in given:
+        tables.setdefault("data", {})["target"] = given["target"]
     if "label_smoothing" in given:
         tables.setdefault("likelihood", {})["label_smoothing"] = given["label_smoothing"]
     tables["train"] = {name: given[name] for name in TrainTable.options() if name in given}
@@ -142,6 +156,6 @@ def default_folder(tables: Tables, resume: bool) -> Path:
     if resume and "net" not in tables:
         raise ValueError("--folder is missing: which run shall go on?")
     settings = Settings.of(tables)
-    parts = (settings.data["name"], settings.net["name"], settings.method["name"])
+    parts = (Path(settings.data["name"]).stem, settings.net["name"], settings.method["name"])
     name = "-".join(re.sub(r"[^\w.]+", "_", part) for part in parts)
     return Path("runs") / f"{name}-seed{settings.train.seed}"

@@ -154,8 +154,7 @@ def go_on(folder: Path, given: Tables, trust: bool = False, data_changed: bool =
     """The settings of the run in `folder`; only `epochs` may grow, the data may have moved (be others, with
     `data_changed`), and what to do about a sampler that does not sample may be another."""
     config = read_config(folder)
-    named = given.get("net", {}).get("name")
-    check_trust(config["net"], folder / CONFIG, named, trust, config.get("modules_from"))
+    check_trust(config, folder / CONFIG, given, trust, config.get("modules_from"))
     check_machines(config["train"], folder / CONFIG, given.get("train", {}))
     stored = Settings.of(tables_of_run(config)).tables()
     given = {key: dict(value) for key, value in given.items()}

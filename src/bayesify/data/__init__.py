@@ -11,12 +11,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bayesify.data import cifar, embedded, idx, image_folder, medmnist3d, svhn, toy, uci
+from bayesify.data import (
+    arrays,
+    cifar,
+    embedded,
+    hugging_face,
+    idx,
+    image_folder,
+    medmnist3d,
+    svhn,
+    table,
+    toy,
+    uci,
+)
 from bayesify.data.augment import CropFlip
 from bayesify.data.dataset import DataSet, Split
 from bayesify.data.image_files import ImageFiles
 from bayesify.data.loader import Loader
 from bayesify.data.normalisation import Normalisation
+from bayesify.data.own import find, made_by
 from bayesify.names import lookup
 
 
@@ -61,24 +74,34 @@ DATA: dict[str, Entry] = {
     "adrenalmnist3d": Entry(medmnist3d.load, "1,584 adrenal gland shapes 28³ or 64³, 2 classes"),
     "medmnist3d": Entry(medmnist3d.load, "any 3-D MedMNIST file, as medmnist3d:<name>"),
     "image_folder": Entry(
-        image_folder.load, "your images in train/<class>/ and val/ or test/, ImageNet's layout"
+        image_folder.load, "your images in train/<class>/ and val/ or test/, or in a folder for each class"
+    ),
+    "table": Entry(table.load, "your csv, tsv or parquet file; also by its path, as --data houses.csv"),
+    "arrays": Entry(arrays.load, "your arrays x and y, in an npz file or in npy files; also by its path"),
+    "hugging_face": Entry(
+        hugging_face.load, "a folder saved by `datasets` of Hugging Face; also by its path"
     ),
 }
 
 
 def load(name: str, root: str | os.PathLike[str] | None = None, **options: Any) -> DataSet:
-    """The data set `name`, read from `root` or the folder in the variable BAYESIFY_DATA.
+    """The data set `name`, read from `root` or the folder in the variable BAYESIFY_DATA; or your own, by its path.
 
     Args:
-        name: a key of DATA; `medmnist3d:<file>` names a MedMNIST file.
+        name: a key of DATA; `medmnist3d:<file>` names a MedMNIST file. Or a file or folder of your own: a table (csv,
+            tsv, parquet), an npz file, a folder of images or arrays or one saved by `datasets`. Or
+            `package.module:factory`, which is imported and called with the options (see `bayesify.data.own`).
         root: the folder below which the usual folders of public data are searched; embedded sets need none.
-        options: the set's own, see `DATA[name].options`, e.g. `download=True`, `labels="coarse"`, `split=3`.
+        options: the set's own, see `DATA[name].options`, e.g. `download=True`, `labels="coarse"`, `target="price"`.
 
     >>> ds = load("two_moons", num_train=50)
     >>> ds.task, ds.num_outputs, tuple(ds.train.inputs.shape)
     ('classification', 2, (50, 2))
     """
-    family, colon, _ = name.partition(":")
+    if is_outside(name):
+        return made_by(name, options)
+    key, path = resolve(name, root) or (name, root)
+    family, colon, _ = key.partition(":")
     entry = lookup(DATA, family, "data")
     if colon and family != "medmnist3d":
         raise ValueError(f"data={name!r}: only medmnist3d takes a file after the colon; use {family!r}")
@@ -86,7 +109,30 @@ def load(name: str, root: str | os.PathLike[str] | None = None, **options: Any) 
     if unknown:
         accepted = ", ".join(f"{k}={v!r}" for k, v in entry.options.items()) or "none"
         raise ValueError(f"data set {name!r} has no option {', '.join(unknown)}; it takes: {accepted}")
-    return entry.load(name, root, **options)
+    return entry.load(key, path, **options)
 
 
-__all__ = ["DATA", "CropFlip", "DataSet", "Entry", "ImageFiles", "Loader", "Normalisation", "Split", "load"]
+def resolve(name: str, root: str | os.PathLike[str] | None) -> tuple[str, str] | None:
+    """(key of DATA, whole path) of a `name` that is a path, as houses.csv; None where it is none."""
+    return None if name.partition(":")[0] in DATA else find(name, root)
+
+
+def is_outside(name: str) -> bool:
+    """Is `name` code from outside of bayesify, package.module:factory?"""
+    family, colon, _ = name.partition(":")
+    return bool(colon) and family not in ("medmnist3d", *DATA) and os.sep not in name
+
+
+__all__ = [
+    "DATA",
+    "CropFlip",
+    "DataSet",
+    "Entry",
+    "ImageFiles",
+    "Loader",
+    "Normalisation",
+    "Split",
+    "is_outside",
+    "load",
+    "resolve",
+]

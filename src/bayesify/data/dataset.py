@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bayesify.data.augment import AUGMENTATIONS, CropFlip, views
 from bayesify.data.checks import check_counts, check_finite, check_labels, check_several_classes, check_shape
+from bayesify.data.columns import Encoding
+from bayesify.data.files import split_rows
 from bayesify.data.image_files import ImageFiles
 from bayesify.data.normalisation import Normalisation
 from bayesify.names import lookup
@@ -47,6 +48,8 @@ class Split:
 class DataSet:
     """A data set ready for `Loader`. Built by `load`, or from your own tensors by the two class methods.
 
+    encoding: of a table, how its rows became inputs
+
     >>> x, y = torch.randn(20, 3), torch.arange(20) % 2
     >>> ds = DataSet.classification("mine", Split(x, y), Split(x, y), class_names=("a", "b"))
     >>> ds.num_outputs, ds.input_shape, len(ds.with_validation(0.25, seed=0).train)
@@ -63,6 +66,7 @@ class DataSet:
     test: Split
     normalisation: Normalisation
     augment: str = "none"
+    encoding: Encoding | None = None
 
     @classmethod
     def classification(
@@ -75,6 +79,7 @@ class DataSet:
         val: Split | None = None,
         normalisation: Normalisation | None = None,
         augment: str = "none",
+        encoding: Encoding | None = None,
     ) -> "DataSet":
         """A classification set; statistics come from train, or from test where train was not loaded."""
         if normalisation is None:
@@ -82,17 +87,27 @@ class DataSet:
             normalisation = Normalisation.of(inputs if isinstance(inputs, Tensor) else inputs[:])
         shape = tuple(test.inputs.shape[1:])
         names = tuple(class_names)
-        return cls(name, "classification", len(names), shape, names, train, val, test, normalisation, augment)
+        facts = (len(names), shape, names, train, val, test, normalisation, augment, encoding)
+        return cls(name, "classification", *facts)
 
     @classmethod
-    def regression(cls, name: str, train: Split, test: Split, *, val: Split | None = None) -> "DataSet":
+    def regression(
+        cls,
+        name: str,
+        train: Split,
+        test: Split,
+        *,
+        val: Split | None = None,
+        encoding: Encoding | None = None,
+    ) -> "DataSet":
         """A regression set of tensors; inputs and targets are standardised by train's statistics."""
         if not isinstance(train.inputs, Tensor):
             raise TypeError(f"data set {name!r}: regression takes tensors, not {type(train.inputs).__name__}")
         check_shape(tuple(train.targets.shape), (None, None), f"data set {name!r}, train targets")
         normalisation = Normalisation.of(train.inputs, train.targets)
         shape = tuple(train.inputs.shape[1:])
-        return cls(name, "regression", train.targets.shape[1], shape, None, train, val, test, normalisation)
+        facts = (train.targets.shape[1], shape, None, train, val, test, normalisation)
+        return cls(name, "regression", *facts, encoding=encoding)
 
     def __post_init__(self) -> None:
         lookup(AUGMENTATIONS, self.augment, "augment")
@@ -134,13 +149,6 @@ class DataSet:
             raise ValueError(
                 f"data set {self.name!r} already has a validation part of {len(self.val)} examples"
             )
-        num_val = round(fraction * len(self.train))
-        if not 0 < num_val < len(self.train):
-            raise ValueError(
-                f"fraction={fraction!r} of the {len(self.train)} training examples of {self.name!r} is "
-                f"{num_val}; both parts need at least one example"
-            )
-        # RandomState's stream is frozen by numpy's policy: the same examples on every machine and version
-        order = torch.from_numpy(np.random.RandomState(seed).permutation(len(self.train)))
-        train, val = order[num_val:].sort().values, order[:num_val].sort().values
+        what = f"fraction={fraction!r} of the {len(self.train)} training examples of {self.name!r}"
+        train, val = split_rows(len(self.train), fraction, what, seed)
         return replace(self, train=self.train.take(train), val=self.train.take(val))

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from bayesify.atomic import check_is_file
 
@@ -70,6 +72,16 @@ def _search(
     raise FileNotFoundError(
         f"data set {name!r}: {wanted} not found; searched {searched}{state}. {_REMEDY}{download}."
     )
+
+
+def split_rows(count: int, share: float, what: str, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """The rows that stay, and a `share` that is taken away, in order; which ones depends on (count, seed) only."""
+    taken = round(share * count)
+    if not 0 < taken < count:
+        raise ValueError(f"{what} is {taken}; both parts need at least one example")
+    # RandomState's stream is frozen by numpy's policy: the same examples on every machine and version
+    order = torch.from_numpy(np.random.RandomState(seed).permutation(count))
+    return order[taken:].sort().values, order[:taken].sort().values
 
 
 def read_npz(path: Path, keys: Sequence[str]) -> dict[str, np.ndarray]:

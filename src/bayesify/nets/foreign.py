@@ -1,6 +1,5 @@
 """Networks from elsewhere: a user's own factory by its path, and image classifiers of `transformers`."""
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from types import ModuleType
@@ -8,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bayesify.names import check_choice, lookup
+from bayesify.names import check_choice, describe, import_factory, lookup
 
 ATTENTION = ("eager", "sdpa")
 
@@ -20,7 +19,7 @@ def from_path(
 
     It gets `options`, and of `num_outputs` and `input_shape` those its signature accepts.
     """
-    factory = import_factory(path)
+    factory = import_factory(path, "net")
     sizes = {"num_outputs": num_outputs, "input_shape": input_shape}
     given = {name: size for name, size in sizes.items() if accepts(factory, name)} | dict(options)
     try:
@@ -33,30 +32,6 @@ def from_path(
     return net
 
 
-def import_factory(path: str) -> Callable[..., Any]:
-    """The callable at "package.module:factory"."""
-    module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute:
-        raise ValueError(
-            f"net={path!r} must be 'package.module:factory', with a name on both sides of the colon"
-        )
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise ValueError(
-            f"net={path!r}: importing module {module_name!r} failed ({describe(error)}); check its "
-            f"spelling and that its folder is on PYTHONPATH"
-        ) from error
-    try:
-        factory = getattr(module, attribute)
-    except AttributeError:
-        public = {k: v for k, v in vars(module).items() if callable(v) and not k.startswith("_")}
-        factory = lookup(public, attribute, f"net={path!r}: factory")
-    if not callable(factory):
-        raise TypeError(f"net={path!r} is a {type(factory).__name__}; it must be a function or a class")
-    return factory
-
-
 def accepts(factory: Callable[..., Any], argument: str) -> bool:
     """Can `factory` be called with the keyword `argument`? A callable without a signature: no."""
     try:
@@ -67,10 +42,6 @@ def accepts(factory: Callable[..., Any], argument: str) -> bool:
     if named is not None and named.kind is not named.POSITIONAL_ONLY:
         return True
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-
-
-def describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 class Logits(nn.Module):
