@@ -64,7 +64,7 @@ def test_the_task_and_the_target_are_found(tmp_path: Path) -> None:
     assert (by_number.task, by_number.class_names) == ("classification", ("0", "1"))
     assert load(str(path), target="b", task="regression").task == "regression"
     assert load(str(path), target=["Label", "b"]).num_outputs == 2
-    assert load(str(path), target="c", ignore=["b"]).input_shape == (1,)
+    assert load(str(path), target="c", ignore="b").input_shape == (1,)
     assert load(str(path), target="c", categorical=["Label"]).input_shape == (41,)
 
 

@@ -31,8 +31,8 @@ def load(
     task: Literal["classification", "regression"] | None = None,
     test: Share | str = 0.2,
     val: str | None = None,
-    categorical: list[str] | None = None,
-    ignore: list[str] | None = None,
+    categorical: str | list[str] | None = None,
+    ignore: str | list[str] | None = None,
 ) -> DataSet:
     """A csv, tsv or parquet file, or a folder with train.csv and, if they are there, val.csv and test.csv.
 
@@ -53,7 +53,7 @@ def load(
     tables = {part: read_table(file) for part, file in files.items()}
     where = {part: str(file) for part, file in files.items()}
     share = 0.2 if isinstance(test, str) else test
-    return from_tables(base.name, tables, where, target, task, share, categorical or [], ignore or [])
+    return from_tables(base.name, tables, where, target, task, share, _names(categorical), _names(ignore))
 
 
 def from_tables(
@@ -182,12 +182,16 @@ def _number(cell: str, decimals: str) -> float | None:
         return None
 
 
+def _names(given: str | list[str] | None) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
 # -- targets ----------------------------------------------------------------------------------------------
 def _targets(table: Table, target: str | list[str] | None, where: str) -> tuple[str, ...]:
     if target is None:
         usual = [name for name in table if name.lower() in TARGETS]
         return (usual[0] if usual else list(table)[-1],)
-    names = (target,) if isinstance(target, str) else tuple(target)
+    names = _names(target)
     for name in names:
         check_choice(tuple(table), name, f"{where}: target: column")
     return names
