@@ -30,7 +30,7 @@ class Logistic(LocationScale):
 
 
 class Horseshoe(LocationScale):
-    """w = loc + scale ξ, ξ = λ z, λ half-Cauchy, z standard normal (laws/horseshoe.py).
+    """w = loc + scale ξ, ξ = λ z, λ half-Cauchy, z standard normal (`laws.Horseshoe`).
 
     The density has a peak without bound at loc and tails like 1/w²: there is no mean, and the variance is infinite. So
     `mean` gives the median loc, and KL to normal, Laplace and logistic priors is infinite (FORMULAS 2.2).
