@@ -1,8 +1,6 @@
-"""`direct`: the plain Monte-Carlo estimator, whose graph grows with M, and gradient accumulation (paper 1, Fig. 5)."""
+"""`direct`: the plain Monte-Carlo estimator, whose graph grows with M."""
 
-from collections.abc import Callable
-
-from torch import Generator, Tensor
+from torch import Tensor
 
 from bayesify.divergences.statistics import Draws
 from bayesify.families.base import Family
@@ -14,23 +12,6 @@ def direct(q: Family, p: Prior, draws: Draws) -> Tensor:
     noise = q.noise((draws.num,), draws.generator) if draws.noise is None else draws.noise
     w = q.transform(noise)  # (M, *shape)
     return (q.log_prob(w).sum() - log_prior(q, p, w).sum()) / draws.num
-
-
-def accumulate_gradients(
-    make: Callable[[], list[tuple[Family, Prior]]], num_draws: int, generator: Generator | None = None
-) -> Tensor:
-    """The gradient of `direct`, one backward per draw: memory of one draw, time of M. Returns the value alone.
-
-    make: gives the pairs anew for every draw, because backward frees what hangs on their parameters.
-    """
-    total: Tensor | None = None
-    for _ in range(num_draws):
-        for q, p in make():
-            part = direct(q, p, Draws(1, generator)) / num_draws
-            part.backward()
-            total = part.detach() if total is None else total + part.detach()
-    assert total is not None
-    return total
 
 
 def log_prior(q: Family, p: Prior, w: Tensor) -> Tensor:
