@@ -1,4 +1,4 @@
-"""Figures of calibration: reliability, risk against coverage, confidence sets; of regression: curve and band."""
+"""Figures of calibration: reliability, confidence sets; of regression: curve and band."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -51,11 +51,6 @@ def reliability(
     percent(upper, "y")
     percent(lower, "xy")
     return figure
-
-
-def risk_coverage(series: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> Any:
-    """The error that remains when only the surest share of the examples is answered."""
-    return lines(series, "share answered", "share wrong among them", percents="xy", markers=False)
 
 
 def confidence_sets(series: Sequence[tuple[str, np.ndarray, np.ndarray]], what: str) -> Any:

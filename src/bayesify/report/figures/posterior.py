@@ -84,13 +84,8 @@ def draw_losses(series: Series) -> Any:
     return figure
 
 
-def kl_error(series: Series) -> Any:
-    """|KL estimate − KL| against the number of draws M, both logarithmic (paper 1, Fig. 2)."""
-    return cost_against_draws(series, "|KL estimate − KL| (nats)")
-
-
 def cost_against_draws(series: Series, y: str) -> Any:
-    """Memory or time against the number of draws M (paper 1, Fig. 1 and 6)."""
+    """Memory, time or error against the number of draws M, both logarithmic (paper 1, Fig. 1, 2 and 6)."""
     figure = lines(series, "number of draws M", y)
     figure.axes[0].set(xscale="log", yscale="log")
     return figure
