@@ -7,16 +7,13 @@ from bayesify.studies.compress.sparse_ensemble import (
     sparsify_by_log_alpha,
     sparsity_curve,
 )
-from bayesify.studies.compress.sparse_files import load_sparse, save_sparse
 
 __all__ = [
     "SCORES",
     "Pruned",
     "SparsityPoint",
-    "load_sparse",
     "prune",
     "pruning_curve",
-    "save_sparse",
     "sparsify",
     "sparsify_by_log_alpha",
     "sparsity",

@@ -1,7 +1,9 @@
 """Unstructured pruning: the weights that matter least become zero, with no variance left."""
 
 import copy
+import tempfile
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -9,8 +11,10 @@ from torch import Tensor, nn
 
 from bayesify.checks import Rate, checked
 from bayesify.families.location_scale import LOG_STD_OF_NOTHING
+from bayesify.files.storage import save
+from bayesify.methods import Point
+from bayesify.model import BayesianModule, bayesify
 from bayesify.names import lookup
-from bayesify.studies.compress.sparse_files import size_of
 
 
 class Pruned(NamedTuple):
@@ -123,3 +127,13 @@ def pruning_curve(
         pruned = prune(model, share, by, per_layer)
         points.append(Pruned(share, float(measure(pruned)), size_of(pruned)))
     return points
+
+
+def size_of(model: nn.Module) -> int:
+    """Bytes of the file that `bf.save` writes of a model, or of a plain network as a point estimate."""
+    if not isinstance(model, BayesianModule):
+        model = bayesify(copy.deepcopy(model), Point())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        save(model, path)
+        return path.stat().st_size

@@ -1,7 +1,7 @@
 """Sparse ensembles: only weights whose noise matters keep it, others are zero or stay at their mean (paper 5, 6.4).
 
-The gates of the families of variance networks (families/variance.py) hold which weights are kept; prediction, saving
-through `save_sparse` and the mean network all follow them.
+The gates of the families of variance networks (families/variance.py) hold which weights are kept; prediction,
+`bf.save` and the mean network all follow them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
