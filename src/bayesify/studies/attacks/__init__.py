@@ -1,9 +1,16 @@
-"""Attacks on a model's inputs: one gradient, one iteration, attacks as settings of it. Adding one: see named.py."""
+"""Attacks on a model's inputs: one gradient, one iteration, attacks as settings of it. Adding one: see `pgd`."""
 
-from bayesify.studies.attacks.curve import AttackRow, attack_curve, success
 from bayesify.studies.attacks.gradient import AVERAGES, input_gradient
-from bayesify.studies.attacks.iteration import NORMS, iterates
-from bayesify.studies.attacks.named import fast_sign, fgsm, pgd
+from bayesify.studies.attacks.iteration import (
+    NORMS,
+    AttackRow,
+    attack_curve,
+    fast_sign,
+    fgsm,
+    iterates,
+    pgd,
+    success,
+)
 
 __all__ = [
     "AVERAGES",

@@ -1,6 +1,10 @@
-"""One iteration for all attacks: a step along the gradient, back into the ball, back into the range of inputs."""
+"""One iteration for all attacks: a step along the gradient, back into the ball, back into the range of inputs.
+
+The attacks by their names are settings of it; `attack_curve` says how one proceeds.
+"""
 
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
@@ -8,8 +12,12 @@ from torch import Generator, Tensor, nn
 from bayesify.batches import beside
 from bayesify.checks import Count, Positive, checked
 from bayesify.laws.noise import drawn, standard_normal
+from bayesify.model import BayesianModule
 from bayesify.names import check_choice
-from bayesify.studies.attacks.gradient import input_gradient
+from bayesify.predict.accumulation import Accumulator
+from bayesify.predict.prediction import evaluating
+from bayesify.predict.predictive import Predictive
+from bayesify.studies.attacks.gradient import input_gradient, likelihood_of
 
 NORMS = ("linf", "l2")
 Bounds = tuple[float, float] | None
@@ -90,3 +98,112 @@ def _random_start(x: Tensor, eps: float | None, norm: str, generator: Generator 
 
 def _clamp(x: Tensor, bounds: Bounds) -> Tensor:
     return x if bounds is None else x.clamp(*bounds)
+
+
+@checked
+def fgsm(model: nn.Module, x: Tensor, y: Tensor, eps: Positive, **options: Any) -> Tensor:
+    """x + eps sign(∂loss/∂x), inside `bounds`: one step (Goodfellow et al. 2014). Options are those of `iterates`.
+
+    >>> attacked = fgsm(model, x, y, eps=0.1, num_draws=10)
+    """
+    *_, last = iterates(model, x, y, step=eps, num_steps=1, **options)
+    return last
+
+
+@checked
+def fast_sign(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    step: Positive,
+    num_steps: Count,
+    eps: Positive | None = None,
+    targeted: bool = False,
+    **options: Any,
+) -> Tensor:
+    """`num_steps` steps of fixed length along the sign of the gradient; without `eps` there is no ball.
+
+    The iterative fast sign method, targeted or not (paper 5, Section 6.3; Kurakin et al. 2016).
+
+    >>> attacked = fast_sign(model, x, target, step=0.01, num_steps=20, targeted=True, num_draws=10)
+    """
+    options |= {"eps": eps, "targeted": targeted}
+    *_, last = iterates(model, x, y, step=step, num_steps=num_steps, **options)
+    return last
+
+
+@checked
+def pgd(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    eps: Positive,
+    step: Positive | None = None,
+    num_steps: Count = 10,
+    norm: str = "linf",
+    random_start: bool = True,
+    **options: Any,
+) -> Tensor:
+    """`num_steps` steps of length `step` (2.5 eps/num_steps without it) from a random point of the ball.
+
+    Projected gradient descent in a ball of the L∞ or L2 norm (Madry et al. 2018).
+
+    >>> attacked = pgd(model, x, y, eps=0.5, norm="l2", num_steps=20)
+    """
+    options |= {"eps": eps, "num_steps": num_steps, "norm": norm, "random_start": random_start}
+    *_, last = iterates(model, x, y, step=2.5 * eps / num_steps if step is None else step, **options)
+    return last
+
+
+class AttackRow(NamedTuple):
+    """Where an attack stands after `iteration` steps."""
+
+    iteration: int
+    success_rate: float
+    entropy: float  # mean over the examples, nats
+    confidence: float
+    distance: float  # mean largest change of an input
+
+
+@checked
+def attack_curve(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    targeted: bool = False,
+    num_draws: Count = 10,
+    eval_draws: Count = 10,
+    generator: Generator | None = None,
+    **options: Any,
+) -> list[AttackRow]:
+    """A row before the first step and after each one (paper 5, Fig. 2). Options are those of `iterates`.
+
+    num_draws:  draws of each gradient; eval_draws: draws of the predictions that are counted
+
+    >>> rows = attack_curve(model, x, target, targeted=True, step=0.01, num_steps=20)
+    """
+    settings = {"targeted": targeted, "num_draws": num_draws, "generator": generator, **options}
+    rows = []
+    for i, attacked in enumerate(iterates(model, x, y, **settings)):
+        prediction = _predict(model, attacked, eval_draws, generator)
+        hits = success(prediction, y, targeted).float().mean()
+        distance = (attacked - x).abs().flatten(1).amax(1).mean()
+        numbers = (hits, prediction.entropy.mean(), prediction.confidence.mean(), distance)
+        rows.append(AttackRow(i, *(float(number) for number in numbers)))
+    return rows
+
+
+def success(prediction: Predictive, y: Tensor, targeted: bool = False) -> Tensor:
+    """Which examples are predicted as the attacker wants: as `y` if targeted, as anything else if not."""
+    label = prediction.label
+    return label == y.to(label.device) if targeted else label != y.to(label.device)
+
+
+def _predict(model: nn.Module, x: Tensor, num_draws: int, generator: Generator | None) -> Predictive:
+    if isinstance(model, BayesianModule):
+        return model.predict(x, num_draws, generator=generator)
+    accumulator = Accumulator(likelihood_of(model))
+    with torch.no_grad(), evaluating(model):
+        accumulator.add(model(beside(model, x))[None])
+    return accumulator.result().to(x.device)
