@@ -188,8 +188,6 @@ def _vector(parameter: Tensor) -> Tensor:
     """Its numbers in a row, by as_strided: what that reads the compiler leaves in its layout. A parameter of four
     dimensions it would copy into the layout of the convolution, before the draw, and the gradient back after it.
     """
-    return (
-        parameter.as_strided((parameter.numel(),), (1,))
-        if parameter.is_contiguous()
-        else parameter.reshape(-1)
-    )
+    if not parameter.is_contiguous():
+        return parameter.reshape(-1)
+    return parameter.as_strided((parameter.numel(),), (1,))

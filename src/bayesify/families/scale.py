@@ -129,11 +129,8 @@ class ShapedScale(Scale):
     def init(cls, like: Tensor, init_std: float = 0.05, concentration: float | None = None) -> Start:  # type: ignore[override]
         """The sign of every weight, the floor, and k: `concentration`, or the one with std/mean = `init_std`."""
         start = super().init(like, init_std)
-        k = (
-            cls.concentration_for(init_std)
-            if concentration is None
-            else cls.check_concentration(concentration)
-        )
+        given = cls.concentration_for(init_std) if concentration is None else concentration
+        k = cls.check_concentration(given)
         return Start({}, {**start.fixed, "concentration": k})
 
     @classmethod

@@ -82,9 +82,8 @@ def bessel_k(order: float, x: float) -> float:
     """K_ν(x) = ∫₀^∞ exp(−x cosh t) cosh(νt) dt for x near one, by the trapezoidal rule."""
     step = 1 / 16
     nodes = [step * i for i in range(1, 160)]
-    return step * (
-        0.5 * math.exp(-x) + sum(math.exp(-x * math.cosh(t)) * math.cosh(order * t) for t in nodes)
-    )
+    inner = sum(math.exp(-x * math.cosh(t)) * math.cosh(order * t) for t in nodes)
+    return step * (0.5 * math.exp(-x) + inner)
 
 
 def bisect(function: Callable[[float], float], value: float, low: float, high: float) -> float:

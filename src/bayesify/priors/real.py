@@ -78,9 +78,7 @@ class Normal(LocationScale):
         self.loc = self.mean if isinstance(self.mean, float) else 0.0
         self.scale = self.std if isinstance(self.std, float) else 1.0
         self.is_empirical = isinstance(self.std, str)
-        self.needs_net = self.is_empirical or any(
-            isinstance(each, str | dict) for each in (self.mean, self.std)
-        )
+        self.needs_net = isinstance(self.mean, str | dict) or isinstance(self.std, str | dict)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """−z²/2 − log std − ½ log 2π, z = (w − mean)/std; around "net" that of the difference."""
@@ -106,11 +104,8 @@ class Normal(LocationScale):
             return weight.detach().clone()
         if isinstance(self.mean, Values):
             return self.mean.over("mean", name, weight)
-        return (
-            torch.full_like(weight, self.loc).detach()
-            if self.loc and not isinstance(self.std, float)
-            else None
-        )
+        everywhere = self.loc and not isinstance(self.std, float)
+        return torch.full_like(weight, self.loc).detach() if everywhere else None
 
     def width(self, name: str, weight: Tensor) -> Tensor | None:
         return self.std.over("std", name, weight) if isinstance(self.std, Values) else None
