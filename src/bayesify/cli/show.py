@@ -66,11 +66,12 @@ def about(entry: Any) -> str:
     """One line: `about` or `description`, else the first line of the docstring."""
     from bayesify.cli.meanings import unwrapped
 
-    for attribute in ("about", "description"):
-        for each in (entry, unwrapped(entry)):
-            if isinstance(getattr(each, attribute, None), str):
-                return getattr(each, attribute)
-    return (unwrapped(entry).__doc__ or "").strip().split("\n")[0]
+    made = unwrapped(entry)
+    for each in (entry, made):
+        for attribute in ("about", "description"):
+            if isinstance(text := getattr(each, attribute, None), str) and text:
+                return text
+    return (made.__doc__ or "").strip().split("\n")[0]
 
 
 def _list(what: str, entries: Mapping[str, Any]) -> None:

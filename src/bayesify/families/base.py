@@ -30,7 +30,7 @@ class Family(ABC):
     """
 
     name: ClassVar[str]
-    about: ClassVar[str]  # one line for `bayesify show families`
+    about: ClassVar[str] = ""  # one line for `bayesify show families`; else the first of the docstring
     #: where w lies: "real", "positive" or "above_one" (the last two up to the constant sign of each weight)
     support: ClassVar[str] = "real"
     #: entries are independent (else log_prob has one value per draw of the whole tensor)

@@ -87,7 +87,6 @@ class Normal(LocationScale):
     """q(w) = N(w; loc, scale²), entries independent; w = loc + scale ξ, ξ ~ N(0, 1)."""
 
     name = "normal"
-    about = "w = loc + scale ξ, ξ standard normal"
     gaussian = True
     symmetric = True
     law = laws.Normal()

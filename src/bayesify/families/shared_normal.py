@@ -13,7 +13,6 @@ class RowNormal(Normal):
     """q(w_nj) = N(loc_nj, scale_n²): one variance per index n of the first dimension (paper 3, eq. 12)."""
 
     name = "row_normal"
-    about = "normal, one variance per row or output channel"
 
     def __init__(self, centre: Tensor, log_scale: Tensor) -> None:
         self.row = log_scale
@@ -36,7 +35,6 @@ class RatioNormal(Normal):
     """q(w) = N(loc, α (loc² + floor²)), one α for the tensor; by the floor a weight of zero has a finite KL."""
 
     name = "ratio_normal"
-    about = "normal with variance α·mean², one α per tensor"
     moves = False
 
     def __init__(self, centre: Tensor, log_alpha: Tensor, floor: Tensor) -> None:
