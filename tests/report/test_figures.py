@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from bayesify.report.figures import calibration, conformal, examples, posterior, shift, svg
+from bayesify.report.figures import calibration, examples, posterior, shift, svg
 from bayesify.report.figures.style import lines
 
 X, Y = np.linspace(0, 1, 5), np.linspace(0.2, 0.9, 5)
@@ -23,9 +23,9 @@ FIGURES: dict[str, Any] = {
     "confidence_size": lambda: calibration.confidence_sets(SERIES, "size"),
     "calibration_curve": lambda: calibration.calibration_curve(SERIES),
     "band": lambda: calibration.band(X, Y, 0.1 + X, Y, "one input"),
-    "coverage": lambda: conformal.coverage([*SERIES, ("left out", X[:0], Y[:0])]),
-    "set_size": lambda: conformal.size(SERIES, "width"),
-    "under_shift": lambda: conformal.under_shift(SERIES, list("abcde"), 0.9),
+    "coverage": lambda: calibration.coverage([*SERIES, ("left out", X[:0], Y[:0])]),
+    "set_size": lambda: calibration.set_size(SERIES, "width"),
+    "under_shift": lambda: calibration.under_shift(SERIES, list("abcde"), 0.9),
     "entropy": lambda: shift.entropy_histograms(
         np.linspace(0, 2, 6), np.full(5, 0.2), {"noise": Y / Y.sum()}, "t"
     ),

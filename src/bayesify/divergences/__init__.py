@@ -8,14 +8,13 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.checks import check_positive_whole, check_value
-from bayesify.divergences.direct import direct
 from bayesify.divergences.exact import closed_form_of, exact
 from bayesify.divergences.log_uniform import kl_to_log_uniform
 from bayesify.divergences.multi_tensor import KL, MULTI_TENSOR, one_by_one
 from bayesify.divergences.parameterization import distribution_of, of_feature, of_kl, of_prior, prior_of
 from bayesify.divergences.repar import repar
 from bayesify.divergences.statistics import Draws
-from bayesify.divergences.stream import stream
+from bayesify.divergences.stream import direct, stream
 from bayesify.divergences.support import (
     best_estimator,
     check_finite,

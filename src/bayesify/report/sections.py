@@ -9,7 +9,7 @@ import numpy as np
 from bayesify.evaluation.evaluate import SCORES
 from bayesify.report.comparison import Row, comparison, metrics_of, reference
 from bayesify.report.figures import calibration as calibrated
-from bayesify.report.figures import conformal, examples, shift
+from bayesify.report.figures import examples, shift
 from bayesify.report.figures.style import lines
 from bayesify.report.page import Folded, Gallery, Part, Picture, Section
 from bayesify.studies.corruptions import COMMON
@@ -256,13 +256,13 @@ def conformal_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     )
     drawn = [series(rows, "conformal", "nominal", f"{score}_{key}") for key in ("covered", size)]
     pictures = [
-        Picture(conformal.coverage(drawn[0]), "Coverage against what was asked for; the diagonal is right."),
-        Picture(conformal.size(drawn[1], y), f"{y.capitalize()}: smaller says more."),
+        Picture(calibrated.coverage(drawn[0]), "Coverage against what was asked for; the diagonal is right."),
+        Picture(calibrated.set_size(drawn[1], y), f"{y.capitalize()}: smaller says more."),
     ]
     shifted = _under_shift(rows, have)
     if any(len(xs) for _, xs, _ in shifted):
         names = ["test", *(name.rpartition("_")[0].replace("_", "\n") for name in SHIFTS)]
-        picture = conformal.under_shift(shifted, names, SHOWN)
+        picture = calibrated.under_shift(shifted, names, SHOWN)
         words = "Coverage of images corrupted (severity 3) or rotated by 30°, by the rule of clean ones: no guarantee."
         pictures.append(Picture(picture, words))
     keys = metrics_of(have, "conformal")
