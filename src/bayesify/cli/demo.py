@@ -129,7 +129,7 @@ def _run(
 
 
 def _cell(result: "Evaluation", suite: str, key: str) -> str:
-    from bayesify.evaluation.metrics.facts import fact
+    from bayesify.evaluation.metrics.registry import fact
 
     value = result.metric(suite, key)
     assert value is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 from bayesify.atomic import write_text
 from bayesify.evaluation.metrics import BUILT_IN
-from bayesify.evaluation.metrics.facts import fact, written
+from bayesify.evaluation.metrics.registry import fact, written
 from bayesify.methods import method_class
 from bayesify.report import posterior_sections, sections
 from bayesify.report.comparison import Row, comparison, grouped, metrics_of, with_corruption_errors

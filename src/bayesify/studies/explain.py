@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 from bayesify.batches import beside
 from bayesify.checks import Count, Positive, checked
 from bayesify.predict.prediction import evaluating
-from bayesify.studies.attacks.gradient import likelihood_of, outputs
+from bayesify.studies.attacks import likelihood_of, outputs
 
 __all__ = ["Score", "infidelity", "probability_of", "saliency", "sensitivity"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bayesify.evaluation import metrics
 from bayesify.evaluation.metrics import ClassificationTally
-from bayesify.evaluation.metrics.facts import FACTS, fact, header, written
+from bayesify.evaluation.metrics.registry import FACTS, fact, header, written
 
 
 def make(examples: int = 500, classes: int = 12, draws: int = 7) -> tuple[Tensor, Tensor]:

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.studies.compress import prune, pruning_curve, sparsity
-from bayesify.studies.compress.pruning import LOG_STD_OF_NOTHING
+from bayesify.studies.compress import LOG_STD_OF_NOTHING, prune, pruning_curve, sparsity
 
 
 def saved(model: bf.BayesianModule, path: Path) -> int:

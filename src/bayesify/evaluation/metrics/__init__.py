@@ -31,9 +31,8 @@ from bayesify.evaluation.metrics.corruption import (
     relative_corruption_errors,
     relative_mean_corruption_error,
 )
-from bayesify.evaluation.metrics.facts import FACTS
 from bayesify.evaluation.metrics.ood import aupr, auroc, fpr95
-from bayesify.evaluation.metrics.registry import METRICS, Metric, register
+from bayesify.evaluation.metrics.registry import FACTS, METRICS, Metric, register
 from bayesify.evaluation.metrics.regression import (
     calibration_curve,
     calibration_error,
