@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import bayesify as bf
-from bayesify.divergences import kl_all
+from bayesify.divergences import kl_of
 from bayesify.nets import make
 from steps import captured
 from timing import free, table
@@ -115,7 +115,7 @@ class Bench:
         prior = bf.prior(self.a.prior)
 
         def value_and_gradient() -> None:
-            total: Tensor = kl_all(qs, prior, "repar", num_draws)
+            total: Tensor = kl_of(qs[0], prior, "repar", num_draws)(qs)
             total.backward()
 
         if self.captured:

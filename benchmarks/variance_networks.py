@@ -40,7 +40,7 @@ import bayesify as bf
 from bayesify.data import Loader, load
 from bayesify.nets import make
 from bayesify.studies import attacks, compress
-from bayesify.studies.compress.sparse_ensemble import SPARSITIES
+from bayesify.studies.compress import SPARSITIES
 from bayesify.studies.diagnostics import PhaseRecorder, kappa, log_alpha, phase_figures
 from timing import add_record
 from variance_speed import four_layers

@@ -41,5 +41,6 @@ for point in compress.sparsity_curve(model, scores, test, num_draws=20):
 bf.save(model, "dense.safetensors")
 threshold = scores["5.weight"].flatten().quantile(0.9).item()
 compress.sparsify(model, scores, threshold)
-small = compress.save_sparse(model, "sparse.safetensors")
-print(f"{Path('dense.safetensors').stat().st_size:,} bytes, sparse {small:,} bytes")
+bf.save(model, "sparse.safetensors")
+sizes = [Path(name).stat().st_size for name in ("dense.safetensors", "sparse.safetensors")]
+print(f"{sizes[0]:,} bytes, sparse {sizes[1]:,} bytes")

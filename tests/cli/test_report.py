@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cli_runs import DIGITS, fail, read, succeed
 
-from bayesify.cli.demo import COMPARED, Compared
+from bayesify.cli.demo import COMPARED
 from bayesify.cli.letters import LETTERS, letters
 from bayesify.methods import METHODS
 from bayesify.report import Report
@@ -106,9 +106,8 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
 
 # -- demo ---------------------------------------------------------------------------------------------------
 def test_every_compared_method_exists() -> None:
-    assert all(compared.method in METHODS for compared in COMPARED.values())
-    systems = {"point", "deep_ensemble", "mc_vi", "emp", "vdp", "atmc", "variance"}
-    assert {compared.method for compared in COMPARED.values()} == systems
+    assert set(METHODS) >= {*COMPARED.values()}
+    assert {*COMPARED.values()} == {"point", "deep_ensemble", "mc_vi", "emp", "vdp", "atmc", "variance"}
 
 
 def test_letters_fill_the_picture() -> None:
@@ -148,11 +147,3 @@ def first_two(make: Any) -> Any:
         make(report, evaluations[:2], *rest)
 
     return made
-
-
-def test_a_method_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = {"plain network": Compared("point", {}), "dream": Compared("dreamt", {})}
-    monkeypatch.setattr("bayesify.cli.demo.COMPARED", few)
-    monkeypatch.setattr("bayesify.cli.demo.SUITES", ("calibration", "ood", "corruption", "shift"))
-    result = succeed("demo", "--epochs", "1", "--num-draws", "1", "--page", tmp_path / "demo.html")
-    assert "dream is left out: this version has no method 'dreamt'" in result.stderr

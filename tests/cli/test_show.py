@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 import bayesify
 from bayesify.cli.app import app
-from bayesify.cli.meanings import meanings
-from bayesify.cli.show import REGISTRIES, about, options_of, registry
+from bayesify.cli.show import REGISTRIES, about, meanings, options_of, registry
 
 COMMANDS = ("demo", "train", "evaluate", "report", "predict", "show")
 

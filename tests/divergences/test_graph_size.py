@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.divergences import accumulate_gradients, kl_all
+from bayesify.divergences import kl_of
 
 ENTRIES = 50
 
@@ -37,26 +37,10 @@ def test_the_graph_of_direct_grows_with_the_draws() -> None:
 
 def test_many_tensors_at_once_keep_two_numbers_a_weight_for_any_number_of_draws() -> None:
     qs = [bf.family("normal", like=torch.randn(n)).distribution() for n in (ENTRIES, 7)]
-    sizes = {bf.graph_size(lambda m=m: kl_all(qs, bf.prior("normal"), "repar", m)) for m in (1, 10, 1000)}
+    sizes = {
+        bf.graph_size(lambda m=m: kl_of(qs[0], bf.prior("normal"), "repar", m)(qs)) for m in (1, 10, 1000)
+    }
     assert sizes == {2 * (ENTRIES + 7)}
-
-
-def test_gradient_accumulation_keeps_one_draw_and_has_the_gradient_of_direct() -> None:
-    q, p = bf.family("normal", like=torch.randn(ENTRIES).double()), bf.prior("normal")
-    generator = torch.Generator()
-
-    def accumulate(m: int) -> None:
-        q.zero_grad()
-        accumulate_gradients(lambda: [(q.distribution(), p)], m, generator.manual_seed(0))
-
-    assert bf.graph_size(lambda: accumulate(1)) == bf.graph_size(lambda: accumulate(20))
-    found = [parameter.grad.clone() for parameter in q.parameters() if parameter.grad is not None]
-    generator.manual_seed(0)
-    noise = torch.cat([q.distribution().noise((1,), generator) for _ in range(20)])
-    q.zero_grad()
-    bf.kl(q, p, "direct", noise=noise).backward()
-    for a, parameter in zip(found, q.parameters(), strict=True):
-        torch.testing.assert_close(a, parameter.grad)
 
 
 def test_what_counts() -> None:

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 import bayesify as bf
-from bayesify.divergences import kl_all, of_prior
+from bayesify.divergences import kl_of, of_prior
 from bayesify.families import Normal, RandomTensor
 from bayesify.laws.chi_squared import chi_squared
 from bayesify.laws.features import power
@@ -18,6 +19,10 @@ SHAPES = [(3, 5), (7,), (2, 3, 3, 3), ()]
 
 def tensors(dtype: torch.dtype) -> list[RandomTensor]:
     return [bf.family("normal", like=torch.randn(shape, dtype=dtype)) for shape in SHAPES]
+
+
+def kl_all(qs: list[Normal], *how: Any) -> Tensor:
+    return kl_of(qs[0], *how)(qs)
 
 
 def gradients(qs: list[RandomTensor], function: Callable[[], Tensor]) -> list[Tensor]:

@@ -1,14 +1,11 @@
 """Which pairs have a KL, why others have none, and what an error proposes."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from kl_pairs import PAIRS, POSSIBLE, make_family, make_prior
 
 import bayesify as bf
 from bayesify.divergences import support
-from bayesify.divergences.matrix import markdown
 from bayesify.families import FAMILIES
 from bayesify.priors import PRIORS
 
@@ -153,16 +150,6 @@ def test_a_loss_whose_kl_has_become_infinite_blames_the_pair_and_not_the_network
 def test_unknown_names_are_listed() -> None:
     with pytest.raises(ValueError, match="family='gama' does not exist; .* Did you mean 'gamma'"):
         support("gama", "normal")
-
-
-def test_the_page_of_pairs_is_up_to_date_and_names_every_family_and_prior() -> None:
-    page = Path(__file__).parents[2] / "docs" / "families_and_priors.md"
-    written = markdown()
-    assert page.read_text() == written, (
-        "run python -m bayesify.divergences.matrix > docs/families_and_priors.md"
-    )
-    assert all(f"`{name}`" in written for name in [*FAMILIES, *PRIORS])
-    assert "each weight keeps the sign of its initial value as a constant" in written
 
 
 @pytest.mark.parametrize("family", ["radial", "laplace", "logistic", "horseshoe"])

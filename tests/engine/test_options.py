@@ -17,8 +17,8 @@ import bayesify as bf
 from bayesify.checks import accepted, fits
 from bayesify.cli import flags, settings, train
 from bayesify.cli.errors import Commands
-from bayesify.cli.meanings import parse
 from bayesify.cli.options import TrainTable
+from bayesify.cli.show import parse
 from bayesify.engine.options import HOW, FitOptions, TrainingOptions
 from bayesify.engine.schema import Option, OptionTable, documented, option
 

@@ -39,7 +39,7 @@ FEATURES = [power(p) for p in (1, 2, -1, -2, 0.5, 3)] + [absolute(1), absolute(0
 
 def test_every_registered_family_has_a_case() -> None:
     assert set(CASES) == set(FAMILIES)
-    assert all(name == kind.name and kind.about for name, kind in FAMILIES.items())
+    assert all(name == kind.name and kind.__doc__ for name, kind in FAMILIES.items())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import bayesify as bf
 from bayesify.nets.parts import Abs
 from bayesify.studies.diagnostics import PhaseRecorder, kappa, phase_figures
-from bayesify.studies.diagnostics.dense_curvature import closed_form_of, dense_curvature
+from bayesify.studies.diagnostics.curvature import closed_form_of, dense_curvature
 from bayesify.studies.diagnostics.phase_transition import EDGES, Row, histogram
 
 

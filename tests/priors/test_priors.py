@@ -23,7 +23,7 @@ def points(p: Prior) -> torch.Tensor:
 
 def test_every_registered_prior_has_a_case() -> None:
     assert set(LAWS) | set(JOINT) | set(BY_TENSOR) == set(PRIORS)
-    assert all(name == kind.name and kind.about for name, kind in PRIORS.items())
+    assert all(name == kind.name and kind.__doc__ for name, kind in PRIORS.items())
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])

@@ -17,8 +17,8 @@ from bayesify.families import FAMILIES
 from bayesify.methods import METHODS, Method, method_class
 from bayesify.posteriors import Factorized
 from bayesify.report import SECTIONS, Report, Row, Section
+from bayesify.report.build import PAPERS
 from bayesify.report.comparison import comparison
-from bayesify.report.papers import PAPERS
 from bayesify.studies.suites import SUITES, Evaluation, Outcome, Subject, Unsuitable, run_suites
 
 DATA = load("digits")

@@ -13,8 +13,8 @@ from scipy import stats
 import bayesify as bf
 from bayesify.evaluation.statistics import paired_t_test
 from bayesify.report import Cell, Column, Report, Table
+from bayesify.report.build import cited
 from bayesify.report.comparison import column_cells, comparison, grouped, with_corruption_errors
-from bayesify.report.papers import cited
 from bayesify.studies.suites import Evaluation, Outcome
 
 

@@ -30,13 +30,12 @@ VALIDATION = 0.1  # of the training part, where the set has no validation part o
 # -- method ------------------------------------------------------------------------------------------------
 def full_method(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with every option of the method that is plain data, defaults filled in."""
-    name = table["name"]
-    options = with_defaults(lookup(METHODS, name, "method"), table, f"method={name!r}: option")
+    options = with_defaults(METHODS, table, "method")
     if isinstance(options.get("prior"), str | dict):
-        options["prior"] = _full_prior(_named(options["prior"], "normal"))
+        options["prior"] = with_defaults(PRIORS, _named(options["prior"], "normal"), "prior")
     if isinstance(options.get("method"), str | dict):
         options["method"] = full_method(_named(options["method"], "point"))
-    return {"name": name, **options}
+    return options
 
 
 def build_method(table: Mapping[str, Any]) -> Method:
@@ -63,11 +62,6 @@ def decided(table: Mapping[str, Any], method: Method) -> dict[str, Any]:
         elif value is None:
             result |= plain({key: now})
     return result
-
-
-def _full_prior(table: Mapping[str, Any]) -> dict[str, Any]:
-    name = table["name"]
-    return {"name": name, **with_defaults(lookup(PRIORS, name, "prior"), table, f"prior={name!r}: option")}
 
 
 def _named(value: str | Mapping[str, Any], default: str) -> dict[str, Any]:
@@ -128,7 +122,7 @@ def full_likelihood(table: Mapping[str, Any], task: str) -> dict[str, Any]:
     if kind.task != task:
         fitting = ", ".join(key for key, each in LIKELIHOODS.items() if each.task == task)
         raise ValueError(f"likelihood={name!r} is for {kind.task}, the data are for {task}: use {fitting}")
-    return {"name": name, **with_defaults(kind, wanted, f"likelihood={name!r}: option")}
+    return with_defaults(LIKELIHOODS, wanted, "likelihood")
 
 
 def build_likelihood(table: Mapping[str, Any]) -> Likelihood:
@@ -189,16 +183,18 @@ def _make(table: Mapping[str, Any], outputs: int, input_shape: tuple[int, ...]) 
 
 
 # -- shared ------------------------------------------------------------------------------------------------
-def with_defaults(factory: Callable[..., Any], table: Mapping[str, Any], argument: str) -> dict[str, Any]:
-    """The options in `table` and the defaults of those left out; an unknown one names the nearest."""
+def with_defaults(registry: Mapping[str, Any], table: Mapping[str, Any], noun: str) -> dict[str, Any]:
+    """The table of an entry with its options and the defaults of those left out; an unknown one names the nearest."""
+    name = table["name"]
+    factory = lookup(registry, name, noun)
     parameters = inspect.signature(factory).parameters
     given = {key: value for key, value in table.items() if key != "name"}
     for key in given:
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            lookup(parameters, key, argument)
-    check_types(factory, given, argument.partition("=")[0])
+            lookup(parameters, key, f"{noun}={name!r}: option")
+    check_types(factory, given, noun)
     defaults = {key: p.default for key, p in parameters.items() if p.default is not p.empty}
-    return {**plain(defaults), **given}
+    return {"name": name, **plain(defaults), **given}
 
 
 def check_types(factory: Callable[..., Any], given: Mapping[str, Any], table: str) -> None:

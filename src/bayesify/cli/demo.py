@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,22 +17,15 @@ if TYPE_CHECKING:
     from bayesify.studies.suites import Evaluation
 
 
-class Compared(NamedTuple):
-    """A method by its name in METHODS, and what it has beside its defaults."""
-
-    method: str
-    options: dict[str, Any]
-
-
-#: label -> what is compared; adding a method is one line
-COMPARED: dict[str, Compared] = {
-    "plain network": Compared("point", {}),
-    "deep ensemble of 5": Compared("deep_ensemble", {"num_members": 5}),
-    "Monte-Carlo VI": Compared("mc_vi", {}),
-    "ensemble patching": Compared("emp", {}),
-    "density propagation": Compared("vdp", {}),
-    "thermostat MCMC": Compared("atmc", {}),
-    "variance network": Compared("variance", {}),
+#: label -> method; adding one is one line
+COMPARED = {
+    "plain network": "point",
+    "deep ensemble of 5": "deep_ensemble",
+    "Monte-Carlo VI": "mc_vi",
+    "ensemble patching": "emp",
+    "density propagation": "vdp",
+    "thermostat MCMC": "atmc",
+    "variance network": "variance",
 }
 #: those that do not suit a method are left out
 SUITES = ("calibration", "ood", "corruption", "shift", "adversarial", "saliency", "kl", "variance", "chain")
@@ -67,9 +60,8 @@ def demo(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from bayesify.cli.letters import letters
-    from bayesify.cli.terminal import note, output, table, titled
+    from bayesify.cli.terminal import output, table, titled
     from bayesify.data import load
-    from bayesify.methods import METHODS
     from bayesify.report import Report
     from bayesify.studies.suites.ood import noise_like
 
@@ -80,13 +72,10 @@ def demo(
     found: list[Evaluation] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        for label, compared in COMPARED.items():
-            if compared.method not in METHODS:
-                note(f"{label} is left out: this version has no method {compared.method!r}", "yellow")
-                continue
+        for label, method in COMPARED.items():
             task = progress.add_task(label, total=epochs + len(SUITES))
             tick = partial(progress.advance, task)
-            found.append(_run(label, compared, ds, others, memory, epochs, num_draws, seed, tick))
+            found.append(_run(label, method, ds, others, memory, epochs, num_draws, seed, tick))
     made = table({"method": "left", **dict.fromkeys(COLUMNS, "right"), "seconds": "right"})
     made.columns[0].no_wrap = True
     for result in found:
@@ -100,7 +89,7 @@ def demo(
 
 def _run(
     label: str,
-    compared: Compared,
+    method: str,
     ds: "DataSet",
     others: "dict[str, Tensor]",
     memory: "dict[Any, Tensor]",
@@ -114,13 +103,12 @@ def _run(
 
     import bayesify as bf
     from bayesify.data import Loader
-    from bayesify.methods import method
     from bayesify.nets import mlp
     from bayesify.studies.suites import Evaluation, Subject, run_suites
 
     torch.manual_seed(seed)
     net = mlp(10, (1, 8, 8), hidden=(128,))
-    model = bf.bayesify(net, method(compared.method, **compared.options), num_data=len(ds.train))
+    model = bf.bayesify(net, method, num_data=len(ds.train))
     loader = Loader(ds.train, 64, shuffle=True, seed=seed, normalise=ds.normalisation)
     start = time.perf_counter()
     how: dict[str, Any] = {"accelerator": "cpu", "progress": False}
@@ -137,11 +125,11 @@ def _run(
         "net": "64–128–10",
         "num_draws": num_draws,
     }
-    return Evaluation(label, compared.method, facts, outcomes)
+    return Evaluation(label, method, facts, outcomes)
 
 
 def _cell(result: "Evaluation", suite: str, key: str) -> str:
-    from bayesify.evaluation.metrics.facts import fact
+    from bayesify.evaluation.metrics.registry import fact
 
     value = result.metric(suite, key)
     assert value is not None

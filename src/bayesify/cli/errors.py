@@ -19,15 +19,9 @@ from bayesify.cli.terminal import note
 from bayesify.samplers import SamplingWarning
 
 BAD_INPUT, FAILED = 2, 1
-EXPECTED = (
-    ValueError,
-    TypeError,
-    OSError,
-    ImportError,
-    RuntimeError,
-    MemoryError,
-    SafetensorError,
-    SamplingWarning,
+EXPECTED: tuple[type[Exception], ...] = (
+    *(ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError),
+    *(SafetensorError, SamplingWarning),
 )
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 

@@ -69,9 +69,8 @@ def _parameter(each: Option) -> inspect.Parameter:
     )
     default = None if absent else each.default if kind is not str else str(each.default)
     annotation = Annotated[kind | None if absent else kind, made]  # type: ignore[valid-type]
-    return inspect.Parameter(
-        each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-    )
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(each.name, keyword, default=default, annotation=annotation)
 
 
 def _checking(each: Option) -> Callable[[Any], Any]:

@@ -9,14 +9,7 @@ from torch import Tensor
 
 #: those that no digit looks like
 LETTERS = "ACEFHKMNPRTUVWXYadefhkmnrtwx"
-FONTS = (
-    "DejaVuSans",
-    "DejaVuSans-Oblique",
-    "DejaVuSerif",
-    "DejaVuSansMono",
-    "DejaVuSans-Bold",
-    "DejaVuSerif-Italic",
-)
+FONTS = ("Sans", "Sans-Oblique", "Serif", "SansMono", "Sans-Bold", "Serif-Italic")  # of DejaVu
 LARGE = 64
 
 
@@ -31,7 +24,7 @@ def _fonts() -> list[Any]:
     from PIL import ImageFont
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-    return [ImageFont.truetype(str(folder / f"{name}.ttf"), LARGE) for name in FONTS]
+    return [ImageFont.truetype(str(folder / f"DejaVu{name}.ttf"), LARGE) for name in FONTS]
 
 
 def _draw(letter: str, font: Any, size: int) -> np.ndarray:

@@ -1,7 +1,10 @@
-"""`bayesify show`: what there is to choose from, and what a run folder holds."""
+"""`bayesify show`: what there is to choose from, what docstrings say about options, and what a run folder holds."""
 
 import importlib
+import inspect
+import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,13 +90,12 @@ def registry(what: str) -> Mapping[str, Any]:
 
 def about(entry: Any) -> str:
     """One line: `about` or `description`, else the first line of the docstring."""
-    from bayesify.cli.meanings import unwrapped
-
-    for attribute in ("about", "description"):
-        for each in (entry, unwrapped(entry)):
-            if isinstance(getattr(each, attribute, None), str):
-                return getattr(each, attribute)
-    return (unwrapped(entry).__doc__ or "").strip().split("\n")[0]
+    made = unwrapped(entry)
+    for each in (entry, made):
+        for attribute in ("about", "description"):
+            if isinstance(text := getattr(each, attribute, None), str) and text:
+                return text
+    return (made.__doc__ or "").strip().split("\n")[0]
 
 
 def _list(what: str, entries: Mapping[str, Any]) -> None:
@@ -120,7 +122,6 @@ def options_of(entry: Any) -> dict[str, Any]:
 
 
 def _options(what: str, name: str, entries: Mapping[str, Any]) -> None:
-    from bayesify.cli.meanings import meanings
     from bayesify.cli.terminal import output, rows_table
     from bayesify.names import lookup
 
@@ -137,3 +138,44 @@ def _options(what: str, name: str, entries: Mapping[str, Any]) -> None:
         console.print(rows_table(f"Options{hint}", columns, (row[: len(columns)] for row in rows)))
     else:
         console.print("It has no options.")
+
+
+_LINE = re.compile(r"(?P<indent> *)(?P<names>\w+(, \w+)*): +(?P<text>\S.*)")
+
+
+def unwrapped(entry: Any) -> Any:
+    """The function or class that makes what a registry's entry stands for."""
+    entry = getattr(entry, "build", getattr(entry, "load", entry))  # of a network, of a data set
+    while isinstance(entry, partial):
+        entry = entry.func
+    return entry
+
+
+def meanings(entry: Any) -> dict[str, str]:
+    """option -> meaning, as the docstring of the entry or of its base classes has it."""
+    made = unwrapped(entry)
+    found: dict[str, str] = {}
+    for each in reversed(made.__mro__) if isinstance(made, type) else [made]:
+        found |= parse(each.__dict__.get("__doc__") or "" if isinstance(each, type) else each.__doc__ or "")
+    return found
+
+
+def parse(doc: str) -> dict[str, str]:
+    """The named lines of a docstring, each with the deeper lines below it.
+
+    >>> parse("Make a net.\\n\\n    hidden, depth:  units and\\n        layers\\n    dropout: rate\\n\\n    Done.")
+    {'hidden': 'units and layers', 'depth': 'units and layers', 'dropout': 'rate'}
+    """
+    found: dict[str, str] = {}
+    names: list[str] = []
+    indent = 0
+    for line in inspect.cleandoc(doc).splitlines():
+        match = _LINE.fullmatch(line)
+        if match:
+            names, indent = match["names"].split(", "), len(match["indent"])
+            found |= dict.fromkeys(names, match["text"])
+        elif names and line.startswith(" " * (indent + 1)):
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return found

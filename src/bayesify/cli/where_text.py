@@ -56,9 +56,8 @@ def check_quick(pattern: str) -> None:
     Such patterns repeat a group that has repeats or alternatives in it, (a+)+ or (a|a)*, or have many repeats.
     """
     inside, repeats = [False], 0  # of each open group: can it match one text in several ways?
-    plain = re.sub(
-        r"\\.|\[\^?\]?(\\.|[^\]])*\]", "x", pattern
-    )  # sets and escaped characters are one character
+    # sets and escaped characters are one character
+    plain = re.sub(r"\\.|\[\^?\]?(\\.|[^\]])*\]", "x", pattern)
     for i, letter in enumerate(plain):
         repeated = letter not in "(*+?{" and plain[i + 1 : i + 2] in ("*", "+", "?", "{")
         if letter == "(":

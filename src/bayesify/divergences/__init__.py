@@ -8,14 +8,13 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.checks import check_positive_whole, check_value
-from bayesify.divergences.direct import accumulate_gradients, direct
 from bayesify.divergences.exact import closed_form_of, exact
 from bayesify.divergences.log_uniform import kl_to_log_uniform
 from bayesify.divergences.multi_tensor import KL, MULTI_TENSOR, one_by_one
 from bayesify.divergences.parameterization import distribution_of, of_feature, of_kl, of_prior, prior_of
 from bayesify.divergences.repar import repar
 from bayesify.divergences.statistics import Draws
-from bayesify.divergences.stream import stream
+from bayesify.divergences.stream import direct, stream
 from bayesify.divergences.support import (
     best_estimator,
     check_finite,
@@ -102,18 +101,6 @@ def _standard(q: Family, p: Prior) -> tuple[Family, Prior]:
     return q.in_units_of(one if width is None else width, zero if centre is None else centre), p.standard
 
 
-def kl_all(
-    qs: Sequence[Family],
-    p: Prior,
-    estimator: str = "auto",
-    num_draws: int = 1000,
-    generator: Generator | None = None,
-    **options: Any,
-) -> Tensor:
-    """Σ_j KL(q_j ‖ p) over many tensors of one family, in few kernels where the pair has such a form."""
-    return kl_of(qs[0], p, estimator, num_draws, generator, **options)(qs)
-
-
 def kl_of(
     q: Family,
     p: Prior,
@@ -122,7 +109,8 @@ def kl_of(
     generator: Generator | None = None,
     **options: Any,
 ) -> KL:
-    """`kl_all` for tensors like `q`: a function of them that runs at every step and decides nothing again."""
+    """Σ_j KL(q_j ‖ p) over many tensors like `q`, in few kernels where the pair has such a form: a function of them
+    that runs at every step and decides nothing again."""
     check_num_draws(num_draws)
     check_pair(q, p, estimator)
     name = best_estimator(q, p) if estimator == "auto" else estimator
@@ -172,12 +160,10 @@ def _check_noise(noise: Tensor, q: Family) -> int:
 __all__ = [
     "ESTIMATORS",
     "KL",
-    "accumulate_gradients",
     "check_method",
     "check_num_draws",
     "check_options",
     "kl",
-    "kl_all",
     "kl_of",
     "kl_to_log_uniform",
     "of_feature",

@@ -16,7 +16,7 @@ from bayesify.families.base import Family
 from bayesify.families.log_location_scale import LogLocationScale
 from bayesify.laws import Terms
 from bayesify.laws.features import Feature
-from bayesify.laws.normal import LOG_MEAN
+from bayesify.laws.real import LOG_MEAN
 from bayesify.priors.base import Prior
 
 #: closed forms of pairs (family, prior), which come before the general way

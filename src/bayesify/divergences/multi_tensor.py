@@ -79,10 +79,8 @@ def _one_kernel(qs: Sequence[families.Normal], draws: Draws) -> bool:
     if not first.is_cuda or draws.generator is not None or not available(draws.num) or _functorch():
         return False
     tensors = [*(q.loc for q in qs), *(q.log_scale for q in qs)]
-    return all(
-        type(t) in (Tensor, Parameter) and t.dtype == torch.float32 and t.device == first.device
-        for t in tensors
-    )
+    plain = all(type(t) in (Tensor, Parameter) and t.dtype == torch.float32 for t in tensors)
+    return plain and all(t.device == first.device for t in tensors)
 
 
 @internals.constant_when_traced  # asked while tracing, where vmap is entered too

@@ -1,6 +1,7 @@
-"""`stream`: M draws of any differentiable log-density, with a graph of one node per coordinate of θ (FORMULAS 2.4).
+"""`direct`, the plain Monte-Carlo estimator, whose graph grows with M; `stream`, the same without the graph.
 
-With g = −log p and the coordinates of the family's form, accumulated without a graph over the draws:
+`stream` takes any differentiable log-density and has one node per coordinate of θ (FORMULAS 2.4). With g = −log p and
+the coordinates of the family's form, accumulated without a graph over the draws:
 
     w = loc + scale ξ         V = mean g(w_i)   c_loc = mean g′(w_i)       c_scale = mean g′(w_i) ξ_i
     w = sign scale ξ          V                                            c_scale = mean g′(w_i) sign ξ_i
@@ -17,7 +18,6 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from bayesify.divergences.direct import log_prior
 from bayesify.divergences.parameterization import coordinates
 from bayesify.divergences.repar import log_density
 from bayesify.divergences.statistics import Draws, chunks
@@ -26,6 +26,18 @@ from bayesify.families.base import Family
 from bayesify.families.location_scale import LocationScale
 from bayesify.families.log_location_scale import LogLocationScale
 from bayesify.priors.base import Prior
+
+
+def direct(q: Family, p: Prior, draws: Draws) -> Tensor:
+    """1/M Σ [log q(w_i) − log p(w_i)], every draw a part of the graph (paper 1, eq. 3)."""
+    noise = q.noise((draws.num,), draws.generator) if draws.noise is None else draws.noise
+    w = q.transform(noise)  # (M, *shape)
+    return (q.log_prob(w).sum() - log_prior(q, p, w).sum()) / draws.num
+
+
+def log_prior(q: Family, p: Prior, w: Tensor) -> Tensor:
+    """log p of each draw, (*draws, *shape) → (*draws); priors on the positive half-line are densities of |w|."""
+    return p.tensor_log_prob(w.abs() if p.lower >= 0 else w, len(q.shape))
 
 
 def stream(q: Family, p: Prior, draws: Draws) -> Tensor:

@@ -26,8 +26,7 @@ from bayesify.divergences.multi_tensor import KL, one_by_one
 from bayesify.families.variance import Additive, Multiplicative, VarianceNormal, ZeroMeanNormal, wide
 from bayesify.families.zero_mean import ZeroMean, ZeroMeanBernoulli, ZeroMeanUniform
 from bayesify.laws.features import log
-from bayesify.laws.normal import LOG_MEAN
-from bayesify.laws.student_t import log_norm
+from bayesify.laws.real import LOG_MEAN, log_norm
 
 #: KL of N(0, s²) to p(w) = 1/|w|, for every s: the constant that makes K(0) = 0
 AT_ZERO_MEAN = -0.5 * math.log(2 * math.pi * math.e) + LOG_MEAN

@@ -30,7 +30,7 @@ class Family(ABC):
     """
 
     name: ClassVar[str]
-    about: ClassVar[str]  # one line for `bayesify show families`
+    about: ClassVar[str] = ""  # one line for `bayesify show families`; else the first of the docstring
     #: where w lies: "real", "positive" or "above_one" (the last two up to the constant sign of each weight)
     support: ClassVar[str] = "real"
     #: entries are independent (else log_prob has one value per draw of the whole tensor)
@@ -130,7 +130,7 @@ class RandomTensor(nn.Module):
 
     Inside a network the centre is the network's own Parameter, handed in with `at(centre)`; on its own
     (`bf.family(...)`) the module owns its centre as `centre` and behaves like the family itself: attributes that the
-    module does not have (`scale`, `neg_entropy`, ...) are those of the distribution.
+    module does not have (`rsample`, `log_prob`, `mean`, `scale`, ...) are those of the distribution.
     """
 
     def __init__(self, family: type[Family], like: Tensor, own_centre: bool, **options: Any) -> None:
@@ -173,24 +173,6 @@ class RandomTensor(nn.Module):
         if self.centre is None:
             raise ValueError("this random tensor has its centre in a network: use .at(centre)")
         return self.at(self.centre)
-
-    def rsample(self, n: int | None = None, generator: Generator | None = None) -> Tensor:
-        """`n` draws (n, *shape), or one draw (*shape) without `n`, with gradients to the parameters."""
-        return self.distribution().rsample(n, generator)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """log q(w), elementwise (one value per draw where entries are not independent)."""
-        return self.distribution().log_prob(value)
-
-    @property
-    def mean(self) -> Tensor:
-        """E w, elementwise."""
-        return self.distribution().mean
-
-    @property
-    def variance(self) -> Tensor:
-        """Var w, elementwise."""
-        return self.distribution().variance
 
     def extra_repr(self) -> str:
         """The family's name, for `print`."""

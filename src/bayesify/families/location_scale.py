@@ -87,7 +87,6 @@ class Normal(LocationScale):
     """q(w) = N(w; loc, scale²), entries independent; w = loc + scale ξ, ξ ~ N(0, 1)."""
 
     name = "normal"
-    about = "w = loc + scale ξ, ξ standard normal"
     gaussian = True
     symmetric = True
     law = laws.Normal()
@@ -188,8 +187,6 @@ def _vector(parameter: Tensor) -> Tensor:
     """Its numbers in a row, by as_strided: what that reads the compiler leaves in its layout. A parameter of four
     dimensions it would copy into the layout of the convolution, before the draw, and the gradient back after it.
     """
-    return (
-        parameter.as_strided((parameter.numel(),), (1,))
-        if parameter.is_contiguous()
-        else parameter.reshape(-1)
-    )
+    if not parameter.is_contiguous():
+        return parameter.reshape(-1)
+    return parameter.as_strided((parameter.numel(),), (1,))

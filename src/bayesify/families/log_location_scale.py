@@ -90,7 +90,6 @@ class LogNormal(LogLocationScale):
     """log |w| = loc + scale ξ, ξ ~ N(0, 1); each weight keeps its sign. The centre is the median."""
 
     name = "log_normal"
-    about = "log |w| = loc + scale ξ, ξ standard normal"
     law = laws.Normal()
 
     def noise_log_mgf(self, t: Tensor) -> Tensor:
@@ -108,7 +107,6 @@ class ExpGamma(LogLocationScale):
     """
 
     name = "exp_gamma"
-    about = "|w| = exp(scale ξ) > 1, ξ ~ Gamma(concentration, 1): log-gamma, definition (ii)"
     support = "above_one"
     constants: ClassVar = {"loc": 0.0}
 

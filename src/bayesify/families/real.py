@@ -15,7 +15,6 @@ class Laplace(LocationScale):
     """q(w) = exp(−|w − loc|/scale)/(2 scale), entries independent; w = loc + scale ξ, ξ standard Laplace."""
 
     name = "laplace"
-    about = "w = loc + scale ξ, ξ standard Laplace"
     symmetric = True
     law = laws.Laplace()
 
@@ -24,20 +23,18 @@ class Logistic(LocationScale):
     """q(w) = s(z)(1 − s(z))/scale, z = (w − loc)/scale, s the sigmoid; w = loc + scale ξ, ξ standard logistic."""
 
     name = "logistic"
-    about = "w = loc + scale ξ, ξ standard logistic"
     symmetric = True
     law = laws.Logistic()
 
 
 class Horseshoe(LocationScale):
-    """w = loc + scale ξ, ξ = λ z, λ half-Cauchy, z standard normal (laws/horseshoe.py).
+    """w = loc + scale ξ, ξ = λ z, λ half-Cauchy, z standard normal; it has no mean.
 
     The density has a peak without bound at loc and tails like 1/w²: there is no mean, and the variance is infinite. So
     `mean` gives the median loc, and KL to normal, Laplace and logistic priors is infinite (FORMULAS 2.2).
     """
 
     name = "horseshoe"
-    about = "w = loc + scale λ z, λ half-Cauchy, z standard normal; has no mean"
     symmetric = True
     law = laws.Horseshoe()
 
@@ -50,7 +47,6 @@ class Error(LocationScale):
     """
 
     name = "error"
-    about = "w = loc + scale ξ, log q(ξ) = −½ |ξ|^{2/tail} + const (exponential power)"
     symmetric = True
 
     def __init__(self, centre: Tensor, log_scale: Tensor, tail: float) -> None:
@@ -66,16 +62,13 @@ class Error(LocationScale):
 
 
 class Radial(LocationScale):
-    """w = loc + scale ξ, ξ = ρ z/‖z‖, ρ = |N(0, 1)|, z standard normal of the whole tensor (D entries).
+    """w = loc + scale ξ, ξ = ρ z/‖z‖, ρ = |N(0, 1)|, z standard normal of the whole tensor: dependent entries.
 
-    The length of ξ is that of one normal number, whatever D; so E ξ_j² = 1/D. Entries are uncorrelated but dependent:
+    The length of ξ is that of one normal number; so E ξ_j² = 1/D for D entries. They are uncorrelated but dependent:
     `log_prob` and `noise_log_prob` have one value per draw of the tensor, and there is no local pass.
     """
 
     name = "radial"
-    about = (
-        "w = loc + scale ρ z/‖z‖, ρ = |N(0, 1)|, z normal of the whole tensor; one draw couples all entries"
-    )
     independent = False
 
     def __init__(self, centre: Tensor, log_scale: Tensor) -> None:
@@ -105,7 +98,6 @@ class LogGamma(LocationScale):
     """
 
     name = "log_gamma"
-    about = "w = loc + log Gamma(concentration, 1) − ψ(concentration): log-gamma, definition (i)"
     constants: ClassVar = {"scale": 1.0}
 
     def __init__(self, centre: Tensor, concentration: Tensor) -> None:

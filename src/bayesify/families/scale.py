@@ -86,7 +86,6 @@ class Exponential(Scale):
     """|w| = scale ξ, ξ ~ Exp(1); each weight keeps its sign. std = mean, so `init_std` changes nothing."""
 
     name = "exponential"
-    about = "|w| = scale ξ, ξ ~ Exp(1)"
     law = laws.Exponential()
 
     @property
@@ -102,7 +101,6 @@ class StdWald(Scale):
     """
 
     name = "std_wald"
-    about = "|w| = scale ξ, ξ ~ inverse Gaussian with mean 1 and concentration 1"
     law = laws.InverseGaussian()
 
 
@@ -110,7 +108,6 @@ class Rayleigh(Scale):
     """|w| = scale ξ, ξ = √(2 Exp(1)); each weight keeps its sign. std/mean = 0.52, so `init_std` changes nothing."""
 
     name = "rayleigh"
-    about = "|w| = scale ξ, ξ = √(2 Exp(1))"
     law = laws.Rayleigh()
 
 
@@ -129,11 +126,8 @@ class ShapedScale(Scale):
     def init(cls, like: Tensor, init_std: float = 0.05, concentration: float | None = None) -> Start:  # type: ignore[override]
         """The sign of every weight, the floor, and k: `concentration`, or the one with std/mean = `init_std`."""
         start = super().init(like, init_std)
-        k = (
-            cls.concentration_for(init_std)
-            if concentration is None
-            else cls.check_concentration(concentration)
-        )
+        given = cls.concentration_for(init_std) if concentration is None else concentration
+        k = cls.check_concentration(given)
         return Start({}, {**start.fixed, "concentration": k})
 
     @classmethod
@@ -151,7 +145,6 @@ class Weibull(ShapedScale):
     """|w| = scale ξ, ξ = Exp(1)^{1/k}, k the fixed `concentration`; each weight keeps its sign."""
 
     name = "weibull"
-    about = "|w| = scale ξ, ξ = Exp(1)^{1/concentration}"
     law_of = laws.Weibull
 
     @classmethod
@@ -168,7 +161,6 @@ class Gamma(ShapedScale):
     """|w| = scale ξ, ξ ~ Gamma(k, 1), k the fixed `concentration`; each weight keeps its sign."""
 
     name = "gamma"
-    about = "|w| = scale ξ, ξ ~ Gamma(concentration, 1)"
     law_of = laws.Gamma
 
     @classmethod
@@ -186,7 +178,6 @@ class Erlang(Gamma):
     """|w| = scale ξ, ξ ~ Gamma(k, 1), k = `concentration` a fixed whole number; each weight keeps its sign."""
 
     name = "erlang"
-    about = "|w| = scale ξ, ξ ~ Gamma(concentration, 1), concentration a whole number"
 
     @classmethod
     def concentration_for(cls, ratio: float) -> float:
@@ -211,7 +202,6 @@ class InverseGamma(ShapedScale):
     """
 
     name = "inverse_gamma"
-    about = "|w| = scale ξ, ξ = 1/Gamma(concentration, 1)"
     law_of = laws.InverseGamma
 
     @classmethod

@@ -6,15 +6,13 @@ from torch import Tensor
 
 from bayesify.families.base import Start
 from bayesify.families.location_scale import Normal, root_mean_square
-
-FLOOR = 1e-2  # of the tensor's root mean square: a weight of zero keeps a little variance, so that its KL is finite
+from bayesify.families.scale import starting_floor
 
 
 class RowNormal(Normal):
     """q(w_nj) = N(loc_nj, scale_n²): one variance per index n of the first dimension (paper 3, eq. 12)."""
 
     name = "row_normal"
-    about = "normal, one variance per row or output channel"
 
     def __init__(self, centre: Tensor, log_scale: Tensor) -> None:
         self.row = log_scale
@@ -34,10 +32,9 @@ class RowNormal(Normal):
 
 
 class RatioNormal(Normal):
-    """q(w) = N(loc, α (loc² + floor²)), one α for the tensor."""
+    """q(w) = N(loc, α (loc² + floor²)), one α for the tensor; by the floor a weight of zero has a finite KL."""
 
     name = "ratio_normal"
-    about = "normal with variance α·mean², one α per tensor"
     moves = False
 
     def __init__(self, centre: Tensor, log_alpha: Tensor, floor: Tensor) -> None:
@@ -48,8 +45,9 @@ class RatioNormal(Normal):
     @classmethod
     def init(cls, like: Tensor, init_std: float = 0.05) -> Start:  # type: ignore[override]
         """α = `init_std`², and the floor."""
-        floor = like.new_full((), FLOOR * root_mean_square(like))
-        return Start({"log_alpha": like.new_full((), 2 * math.log(init_std))}, {"floor": floor})
+        return Start(
+            {"log_alpha": like.new_full((), 2 * math.log(init_std))}, {"floor": starting_floor(like)}
+        )
 
     @property
     def variance(self) -> Tensor:

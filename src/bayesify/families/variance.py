@@ -86,7 +86,6 @@ class Additive(VarianceNormal):
     """
 
     name = "additive"
-    about = "normal, mean and std of each weight apart (sparse variational dropout)"
 
     def __init__(self, centre: Tensor, log_std: Tensor, mean_gate: Tensor, noise_gate: Tensor) -> None:
         super().__init__(centre, mean_gate, noise_gate)
@@ -117,7 +116,6 @@ class Multiplicative(VarianceNormal):
     """
 
     name = "multiplicative"
-    about = "normal with variance α·mean², α per layer, neuron or weight"
 
     def __init__(
         self,
@@ -168,7 +166,6 @@ class ZeroMeanNormal(VarianceNormal):
     """q(w) = N(0, c²): the network's own parameter is the standard deviation, up to its sign (eq. 12)."""
 
     name = "zero_mean_normal"
-    about = "normal of mean zero, its std is what the network holds"
     zero_mean = True
 
     @classmethod

@@ -58,10 +58,9 @@ class ZeroMean(Scale):
 
 
 class ZeroMeanError(ZeroMean):
-    """The error family at loc = 0, a scale family on the whole line: w = scale ξ (Table 1 of the paper, a = 0)."""
+    """w = scale ξ, the error family at loc = 0 (Table 1 of the paper, a = 0); a pretrained network loses its signs."""
 
     name = "zero_mean_error"
-    about = "w = scale ξ, the error family at loc = 0; a pretrained network loses its weights' signs"
 
     def __init__(self, centre: Tensor, floor: Tensor, tail: float) -> None:
         super().__init__(centre, floor)
@@ -87,7 +86,6 @@ class ZeroMeanUniform(SmallFloor):
     """w = scale ξ, ξ uniform on (−1, 1); the std is |c|."""
 
     name = "zero_mean_uniform"
-    about = "uniform about zero, its std is what the network holds"
     law = laws.Uniform()
 
 
@@ -98,5 +96,4 @@ class ZeroMeanBernoulli(SmallFloor):
     """
 
     name = "zero_mean_bernoulli"
-    about = "a size with a random sign, its size is what the network holds"
     law = laws.RandomSign()

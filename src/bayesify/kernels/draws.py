@@ -1,9 +1,14 @@
-"""Many draws of a normal tensor in one kernel: one Philox call makes four numbers, nothing but the draws is stored."""
+"""Many draws of a normal tensor in one kernel, and the seeds of kernels that make their own random numbers."""
 
 import torch
 from torch import Generator, Tensor
 
-from bayesify.kernels.seeds import seed_tensor
+
+def seed_tensor(device: torch.device, generator: Generator | None = None) -> Tensor:
+    """A fresh 62-bit seed as a tensor on `device`: nothing waits for it, and a replayed CUDA graph gets a new one."""
+    where = device if generator is None else generator.device
+    return torch.randint(2**62, (), device=where, generator=generator).to(device)
+
 
 BLOCK = 1024
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.kernels.seeds import seed_tensor
+from bayesify.kernels.draws import seed_tensor
 from bayesify.laws.chi_squared import MANY, chi_squared, quantile_polynomial
 
 TRITON = importlib.util.find_spec("triton") is not None

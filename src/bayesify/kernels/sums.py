@@ -14,7 +14,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import torch_internals as internals
-from bayesify.kernels.seeds import seed_tensor
+from bayesify.kernels.draws import seed_tensor
 
 LAWS = ("laplace", "logistic", "horseshoe", "radial")
 BLOCK = 256

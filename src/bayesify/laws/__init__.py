@@ -1,27 +1,15 @@
-"""Laws: the distribution of one number in its standard form, a file each, for families and priors alike.
+"""Laws: the distribution of one number in its standard form, for families and priors alike.
 
-features.py (what log-densities are sums of), special.py (special functions), noise.py and chi_squared.py (draws) are
-what they are made of.
+A law stands among its like, in real.py or positive.py, or has a file. features.py (what log-densities are sums of),
+special.py (special functions), noise.py and chi_squared.py (draws) are what they are made of.
 """
 
 from bayesify.laws.base import Law, PowerOfGamma
-from bayesify.laws.error import Error
-from bayesify.laws.exponential import Exponential
 from bayesify.laws.features import Feature, Terms
-from bayesify.laws.gamma import Gamma
-from bayesify.laws.horseshoe import Horseshoe
-from bayesify.laws.inverse_gamma import InverseGamma
-from bayesify.laws.inverse_gaussian import InverseGaussian
-from bayesify.laws.laplace import Laplace
 from bayesify.laws.log_gamma import LogGamma
-from bayesify.laws.logistic import Logistic
-from bayesify.laws.normal import Normal
+from bayesify.laws.positive import Exponential, Gamma, InverseGamma, InverseGaussian, Rayleigh, Weibull
 from bayesify.laws.radial import Radial
-from bayesify.laws.random_sign import RandomSign
-from bayesify.laws.rayleigh import Rayleigh
-from bayesify.laws.student_t import StudentT
-from bayesify.laws.uniform import Uniform
-from bayesify.laws.weibull import Weibull
+from bayesify.laws.real import Error, Horseshoe, Laplace, Logistic, Normal, RandomSign, StudentT, Uniform
 
 __all__ = [
     "Error",

@@ -17,7 +17,7 @@ class Law(ABC):
     """The distribution of one number ξ, free of location and scale; numbers that it is made from give its shape.
 
     A family draws its base noise ξ from a law, and a prior is the density of loc + scale ξ with loc and scale fixed.
-    Members, in this order in every file of this room: `terms` or `log_density`, `sample`, `neg_entropy`, `moment`,
+    Members, in this order everywhere in this room: `terms` or `log_density`, `sample`, `neg_entropy`, `moment`,
     `log_moments`, `sums`. A law of positive numbers has `lower` = 0.
     """
 

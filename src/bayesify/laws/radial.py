@@ -8,7 +8,7 @@ from torch.linalg import vector_norm
 
 from bayesify.laws.base import Law
 from bayesify.laws.noise import Shape, standard_normal
-from bayesify.laws.normal import LOG_MEAN, LOG_VAR, Normal
+from bayesify.laws.real import LOG_MEAN, LOG_VAR, Normal
 from bayesify.laws.special import EULER, digamma, gamma_ratio, log_sphere_area, trigamma
 
 

@@ -82,9 +82,8 @@ def bessel_k(order: float, x: float) -> float:
     """K_ν(x) = ∫₀^∞ exp(−x cosh t) cosh(νt) dt for x near one, by the trapezoidal rule."""
     step = 1 / 16
     nodes = [step * i for i in range(1, 160)]
-    return step * (
-        0.5 * math.exp(-x) + sum(math.exp(-x * math.cosh(t)) * math.cosh(order * t) for t in nodes)
-    )
+    inner = sum(math.exp(-x * math.cosh(t)) * math.cosh(order * t) for t in nodes)
+    return step * (0.5 * math.exp(-x) + inner)
 
 
 def bisect(function: Callable[[float], float], value: float, low: float, high: float) -> float:
@@ -106,33 +105,15 @@ def _horner(coefficients: Sequence[float], x: Any) -> Any:
 # For x ≥ 1, with u = 1/x: x eˣ E₁(x) = 1 − u NUMERATOR(u)/DENOMINATOR(u), to a relative 5e-17 (interpolated in 50
 # digits at 23 points of (0, 1]); all coefficients are positive, so nothing cancels.
 NUMERATOR = (
-    1.0,
-    53.592229233772367,
-    1136.4706750212587,
-    12386.594968941658,
-    75581.207685906031,
-    264451.05285201398,
-    524498.69445425218,
-    565311.8289554584,
-    305331.90302083489,
-    71023.467910056638,
-    5030.0928165514719,
-    2.5736062506747575,
-)
+    1.0, 53.592229233772367, 1136.4706750212587, 12386.594968941658,
+    75581.207685906031, 264451.05285201398, 524498.69445425218, 565311.8289554584,
+    305331.90302083489, 71023.467910056638, 5030.0928165514719, 2.5736062506747575,
+)  # fmt: skip
 DENOMINATOR = (
-    1.0,
-    55.592229233772367,
-    1241.6551334888035,
-    14560.351860516538,
-    98466.194107662295,
-    397869.98559013048,
-    964877.73583381446,
-    1377920.5939490809,
-    1108958.1249253691,
-    464382.52107907402,
-    87201.699734146014,
-    5204.1836707794286,
-)
+    1.0, 55.592229233772367, 1241.6551334888035, 14560.351860516538,
+    98466.194107662295, 397869.98559013048, 964877.73583381446, 1377920.5939490809,
+    1108958.1249253691, 464382.52107907402, 87201.699734146014, 5204.1836707794286,
+)  # fmt: skip
 #: E₁(x) + log x + γ = x Σ_j SMALL[j] xʲ, used for x < 1
 SMALL = tuple((-1) ** j / ((j + 1) * math.factorial(j + 1)) for j in range(18))
 

@@ -17,7 +17,7 @@ from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
 from bayesify.model.gains import fit_gains
 from bayesify.model.lock import Lock
-from bayesify.model.summary import Row, Summary
+from bayesify.model.summary import Summary
 from bayesify.moments import Moments, holds
 from bayesify.moments.sweep import finished
 from bayesify.names import check_choice
@@ -136,9 +136,8 @@ class BayesianModule(nn.Module):
         call = as_call(x, kwargs, generator, for_loss=target is not None)
         with self._locked():
             if target is None:
-                return finished(
-                    self.posterior.run(self.net, call, pick_member(self.posterior, self.net, generator))
-                )
+                member = pick_member(self.posterior, self.net, generator)
+                return finished(self.posterior.run(self.net, call, member))
             target = as_tensor(target, "target", next(self.parameters(), None))
             return negative_elbo(self, call, target, num_draws, sample_weight)
 
@@ -269,16 +268,10 @@ class BayesianModule(nn.Module):
 
     def summary(self) -> Summary:
         """What became random, what stayed and why; parameter counts and overhead."""
+        became = {w.name: self.posterior.describe(w.name) for w in self.selection.random}
+        drawn = not self.posterior.deterministic
         rows = tuple(
-            Row(
-                w.name,
-                w.shape,
-                w.numel,
-                w.random and not self.posterior.deterministic,
-                self.posterior.describe(w.name) if w.random else w.reason,
-                w.aliases,
-            )
-            for w in self.selection.weights
+            replace(w, random=drawn, reason=became[w.name]) if w.random else w for w in self.selection.weights
         )
         rule, caution = self.selection.order_rule, self.posterior.caution()
         order = [f"where.input and where.output decided {rule}"] if rule else []

@@ -2,17 +2,7 @@
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Row:
-    """One parameter of the network."""
-
-    name: str
-    shape: tuple[int, ...]
-    numel: int
-    random: bool
-    became: str  # family and pass of a random one, reason of a deterministic one
-    aliases: tuple[str, ...]
+from bayesify.weights.selection import Weight
 
 
 @dataclass(frozen=True)
@@ -20,7 +10,7 @@ class Summary:
     """The report of one conversion; `print` it."""
 
     method: str
-    rows: tuple[Row, ...]
+    rows: tuple[Weight, ...]  # their reason: what random ones became, and why others did not
     num_parameters: int  # of the plain network
     num_random: int
     num_total: int  # of the Bayesian network
@@ -39,7 +29,7 @@ class Summary:
     @property
     def deterministic(self) -> dict[str, str]:
         """Name -> why it stayed deterministic."""
-        return {row.name: row.became for row in self.rows if not row.random}
+        return {row.name: row.reason for row in self.rows if not row.random}
 
     def __str__(self) -> str:
         lines = [f"{self.method}: {len(self.random)} of {len(self.rows)} parameter tensors are random"]
@@ -48,7 +38,7 @@ class Summary:
             mark = "~" if row.random else "="
             tied = f"  tied: {', '.join(row.aliases)}" if row.aliases else ""
             shape = "×".join(map(str, row.shape)) or "scalar"
-            lines.append(f"  {mark} {row.name:<{width}}  {shape:>16}  {row.became}{tied}")
+            lines.append(f"  {mark} {row.name:<{width}}  {shape:>16}  {row.reason}{tied}")
         lines.append(
             f"parameters: {self.num_parameters:,} in the network, {self.num_random:,} of them random, "
             f"{self.num_total:,} in all (+{self.overhead:.2f} %)"

@@ -4,32 +4,13 @@ Reference: Krizhevsky, "One weird trick for parallelizing convolutional neural n
 (filters 64-192-384-256-256), after Krizhevsky et al., NeurIPS 2012.
 """
 
-from torch import Tensor, nn
+from torch import nn
 
 from bayesify.checks import Rate, checked
-from bayesify.nets.parts import check_image, choose, dropout_layer, pooled_head
+from bayesify.nets.parts import FeaturesAndHead, check_image, choose, dropout_layer, pooled_head
 
 FILTERS = (64, 192, 384, 256, 256)
 SMALLEST = {"imagenet": 63, "compact": 29}
-
-
-class AlexNet(nn.Module):
-    """Five convolutions, three max poolings, a head: (batch, c, h, w) -> (batch, num_outputs).
-
-    head="imagenet": 3×3 pooling and two dense layers of 4096 units. head="compact": 2×2 pooling and one
-    linear layer on 256 features; 32×32 images end at 1×1, larger ones are averaged.
-    """
-
-    def __init__(self, num_outputs: int, channels: int, head: str, dropout: float) -> None:
-        super().__init__()
-        large = head == "imagenet"
-        self.features = nn.Sequential(
-            *conv_layers(channels, padding=2 if large else 5, pool=3 if large else 2)
-        )
-        self.head = dense_head(num_outputs, dropout) if large else pooled_head(FILTERS[-1], num_outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
 
 
 def conv_layers(channels: int, padding: int, pool: int) -> list[nn.Module]:
@@ -57,11 +38,11 @@ def dense_head(num_outputs: int, dropout: float) -> nn.Sequential:
 @checked
 def alexnet(
     num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), head: str = "auto", dropout: Rate = 0.5
-) -> AlexNet:
-    """AlexNet.
+) -> FeaturesAndHead:
+    """AlexNet: five convolutions, three max poolings, a head.
 
-    head: "imagenet" (two dense layers of 4096 units), "compact" (one linear layer), or "auto": the first from 224
-        pixels on.
+    head: "imagenet" (3×3 pooling, two dense layers of 4096 units), "compact" (2×2 pooling, one linear layer on 256
+        features: 32×32 images end at 1×1, larger ones are averaged), or "auto": the first from 224 pixels on.
     dropout: rate before the two dense layers of the ImageNet head.
 
     >>> alexnet(10)(torch.zeros(2, 3, 32, 32)).shape
@@ -69,4 +50,7 @@ def alexnet(
     """
     head = choose("head", head, input_shape, small="compact", large="imagenet", threshold=224)
     channels, _, _ = check_image(input_shape, SMALLEST[head], "resize the images or choose net='lenet'")
-    return AlexNet(num_outputs, channels, head, dropout)
+    large = head == "imagenet"
+    layers = conv_layers(channels, padding=2 if large else 5, pool=3 if large else 2)
+    top = dense_head(num_outputs, dropout) if large else pooled_head(FILTERS[-1], num_outputs)
+    return FeaturesAndHead(nn.Sequential(*layers), top)

@@ -7,10 +7,9 @@ growth rate 48 as in the authors' published models.
 from collections import OrderedDict
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayesify.nets.parts import check_stem, pooled_head
+from bayesify.nets.parts import NormBeforeHead, check_stem
 from bayesify.nets.preact_resnet import NormConv
 from bayesify.nets.resnet import make_stem
 
@@ -35,38 +34,11 @@ class DenseLayer(nn.Module):
         return torch.cat([x, self.convolve(self.reduce(x))], dim=1)  # (batch, num_inputs + growth, h, w)
 
 
-class DenseNet(nn.Module):
-    """Stem, four dense blocks, between them a 1×1 convolution to half the channels and 2×2 average pooling.
-
-    (batch, channels, height, width) -> (batch, num_outputs)
-    """
-
-    def __init__(self, depth: int, num_outputs: int, channels: int, stem: str) -> None:
-        super().__init__()
-        growth = GROWTH[depth]
-        width = 2 * growth
-        self.stem = make_stem(stem, channels, width)
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-        for block, count in enumerate(LAYERS_PER_BLOCK[depth]):
-            if block > 0:
-                layers[f"transition{block}"] = nn.Sequential(NormConv(width, width // 2, 1), nn.AvgPool2d(2))
-                width //= 2
-            layers[f"block{block + 1}"] = nn.Sequential(
-                *(DenseLayer(width + index * growth, growth) for index in range(count))
-            )
-            width += count * growth
-        self.blocks = nn.Sequential(layers)
-        self.norm = nn.BatchNorm2d(width)
-        self.head = pooled_head(width, num_outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.relu(self.norm(self.blocks(self.stem(x)))))
-
-
 def densenet(
     depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), stem: str = "auto"
-) -> DenseNet:
-    """DenseNet-121/161/169/201.
+) -> NormBeforeHead:
+    """DenseNet-121/161/169/201: four dense blocks, between them a 1×1 convolution to half the channels and 2×2 average
+    pooling.
 
     stem: "imagenet", "cifar" (a 3×3 convolution at full size, with batch norm and ReLU; the blocks stay the same),
         or "auto": the first from 64 pixels on.
@@ -75,4 +47,16 @@ def densenet(
     torch.Size([2, 10])
     """
     stem, channels = check_stem(stem, input_shape)
-    return DenseNet(depth, num_outputs, channels, stem)
+    growth = GROWTH[depth]
+    width = 2 * growth
+    first = make_stem(stem, channels, width)
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    for block, count in enumerate(LAYERS_PER_BLOCK[depth]):
+        if block > 0:
+            layers[f"transition{block}"] = nn.Sequential(NormConv(width, width // 2, 1), nn.AvgPool2d(2))
+            width //= 2
+        layers[f"block{block + 1}"] = nn.Sequential(
+            *(DenseLayer(width + index * growth, growth) for index in range(count))
+        )
+        width += count * growth
+    return NormBeforeHead(first, nn.Sequential(layers), width, num_outputs)

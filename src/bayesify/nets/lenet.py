@@ -7,15 +7,25 @@ References: LeCun et al., "Gradient-Based Learning Applied to Document Recogniti
 from functools import partial
 from itertools import pairwise
 
-from torch import Tensor, nn
+from torch import nn
 
 from bayesify.checks import Rate, checked
 from bayesify.nets.mlp import hidden_layer
+from bayesify.nets.parts import FeaturesAndHead, check_image, conv_size, dropout_layer
 from bayesify.nets.parts import activation as make_activation
-from bayesify.nets.parts import check_image, conv_size, dropout_layer
 
 
-class LeNet(nn.Module):
+@checked
+def lenet5(
+    convs: tuple[int, int],
+    dense: tuple[int, ...],
+    num_outputs: int,
+    input_shape: tuple[int, ...] = (1, 28, 28),
+    activation: str = "relu",
+    conv_activation: str | None = None,
+    batch_norm: bool = False,
+    dropout: Rate = 0.0,
+) -> FeaturesAndHead:
     """Two 5×5 convolutions without padding, each followed by 2×2 max pooling, then dense layers.
 
     (batch, channels, height, width) -> (batch, num_outputs); 28×28 gives 4×4 features, 32×32 gives 5×5.
@@ -29,34 +39,17 @@ class LeNet(nn.Module):
     >>> lenet(10, (1, 28, 28))(torch.zeros(2, 1, 28, 28)).shape
     torch.Size([2, 10])
     """
-
-    @checked
-    def __init__(
-        self,
-        convs: tuple[int, int],
-        dense: tuple[int, ...],
-        num_outputs: int,
-        input_shape: tuple[int, ...] = (1, 28, 28),
-        activation: str = "relu",
-        conv_activation: str | None = None,
-        batch_norm: bool = False,
-        dropout: Rate = 0.0,
-    ) -> None:
-        super().__init__()
-        channels, height, width = check_image(input_shape, 16, "resize the images or choose net='mlp'")
-        after_conv = activation if conv_activation is None else conv_activation
-        self.features = nn.Sequential(
-            *conv_layer(channels, convs[0], after_conv, batch_norm),
-            *conv_layer(convs[0], convs[1], after_conv, batch_norm),
-        )
-        sizes = (convs[1] * feature_size(height) * feature_size(width), *dense)
-        layers: list[nn.Module] = [nn.Flatten(), *dropout_layer(dropout)]
-        for num_inputs, num_units in pairwise(sizes):
-            layers += hidden_layer(num_inputs, num_units, activation, batch_norm, dropout=0.0)
-        self.head = nn.Sequential(*layers, nn.Linear(sizes[-1], num_outputs))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
+    channels, height, width = check_image(input_shape, 16, "resize the images or choose net='mlp'")
+    after_conv = activation if conv_activation is None else conv_activation
+    features = nn.Sequential(
+        *conv_layer(channels, convs[0], after_conv, batch_norm),
+        *conv_layer(convs[0], convs[1], after_conv, batch_norm),
+    )
+    sizes = (convs[1] * feature_size(height) * feature_size(width), *dense)
+    layers: list[nn.Module] = [nn.Flatten(), *dropout_layer(dropout)]
+    for num_inputs, num_units in pairwise(sizes):
+        layers += hidden_layer(num_inputs, num_units, activation, batch_norm, dropout=0.0)
+    return FeaturesAndHead(features, nn.Sequential(*layers, nn.Linear(sizes[-1], num_outputs)))
 
 
 def conv_layer(num_inputs: int, num_filters: int, activation: str, batch_norm: bool) -> list[nn.Module]:
@@ -73,6 +66,6 @@ def feature_size(size: int) -> int:
 
 
 #: Caffe's LeNet-5: 20 and 50 filters, 500 units
-lenet = partial(LeNet, (20, 50), (500,))
+lenet = partial(lenet5, (20, 50), (500,))
 #: the widths of 1998: 6 and 16 filters, 120 and 84 units; max pooling and ReLU as used today
-lenet_small = partial(LeNet, (6, 16), (120, 84))
+lenet_small = partial(lenet5, (6, 16), (120, 84))

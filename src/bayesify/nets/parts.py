@@ -101,3 +101,30 @@ def conv_size(size: int, kernel: int, stride: int = 1, padding: int = 0) -> int:
 def pooled_head(num_features: int, num_outputs: int) -> nn.Sequential:
     """Average over all positions, then one linear layer: (batch, c, h, w) -> (batch, num_outputs)."""
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(num_features, num_outputs))
+
+
+class FeaturesAndHead(nn.Module):
+    """y = head(features(x)): (batch, channels, *sides) -> (batch, num_outputs)."""
+
+    def __init__(self, features: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.features, self.head = features, head
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+
+class NormBeforeHead(nn.Module):
+    """Stem and blocks of pre-activated layers, batch norm, ReLU, averaging, one linear layer on `width` features.
+
+    (batch, channels, height, width) -> (batch, num_outputs)
+    """
+
+    def __init__(self, stem: nn.Module, blocks: nn.Module, width: int, num_outputs: int) -> None:
+        super().__init__()
+        self.stem, self.blocks = stem, blocks
+        self.norm = nn.BatchNorm2d(width)
+        self.head = pooled_head(width, num_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(F.relu(self.norm(self.blocks(self.stem(x)))))

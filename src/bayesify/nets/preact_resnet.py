@@ -9,7 +9,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayesify.nets.parts import HeConv2d, check_stem, pooled_head
+from bayesify.nets.parts import HeConv2d, NormBeforeHead, check_stem
 from bayesify.nets.resnet import BLOCKS_PER_STAGE, stages
 
 
@@ -60,29 +60,10 @@ def make_stem(kind: str, channels: int) -> nn.Sequential:
     return nn.Sequential(HeConv2d(channels, 64, 3, padding=1, bias=False))
 
 
-class PreActResNet(nn.Module):
-    """Stem, four stages of pre-activation blocks, batch norm, ReLU, averaging, one linear layer.
-
-    (batch, channels, height, width) -> (batch, num_outputs)
-    """
-
-    def __init__(self, depth: int, num_outputs: int, channels: int, stem: str) -> None:
-        super().__init__()
-        bottleneck = depth >= 50
-        self.stem = make_stem(stem, channels)
-        block = partial(PreActBlock, bottleneck=bottleneck)
-        self.blocks, width = stages(block, BLOCKS_PER_STAGE[depth], 64, 4 if bottleneck else 1)
-        self.norm = nn.BatchNorm2d(width)
-        self.head = pooled_head(width, num_outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.relu(self.norm(self.blocks(self.stem(x)))))
-
-
 def preact_resnet(
     depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), stem: str = "auto"
-) -> PreActResNet:
-    """PreActResNet-18/34/50/101/152.
+) -> NormBeforeHead:
+    """PreActResNet-18/34/50/101/152: four stages of pre-activation blocks.
 
     stem: "imagenet" (a quarter of the size), "cifar" (full size), or "auto": the first from 64 pixels on.
 
@@ -90,4 +71,8 @@ def preact_resnet(
     torch.Size([2, 10])
     """
     stem, channels = check_stem(stem, input_shape)
-    return PreActResNet(depth, num_outputs, channels, stem)
+    bottleneck = depth >= 50
+    first = make_stem(stem, channels)
+    block = partial(PreActBlock, bottleneck=bottleneck)
+    blocks, width = stages(block, BLOCKS_PER_STAGE[depth], 64, 4 if bottleneck else 1)
+    return NormBeforeHead(first, blocks, width, num_outputs)

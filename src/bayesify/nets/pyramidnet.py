@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayesify.checks import Depth, NotNegative, checked
-from bayesify.nets.parts import check_image, pad_channels, pooled_head
+from bayesify.nets.parts import NormBeforeHead, check_image, pad_channels
 from bayesify.nets.resnet import ConvNorm
 
 
@@ -38,32 +38,11 @@ def widths(depth: int, alpha: float) -> list[int]:
     return [round(16 + alpha * i / num_blocks) for i in range(num_blocks + 1)]
 
 
-class PyramidNet(nn.Module):
-    """Stem, three stages of basic blocks, batch norm, ReLU, averaging, one linear layer.
-
-    (batch, channels, height, width) -> (batch, num_outputs)
-    """
-
-    def __init__(self, depth: int, alpha: float, num_outputs: int, channels: int) -> None:
-        super().__init__()
-        sizes = widths(depth, alpha)
-        per_stage = (len(sizes) - 1) // 3
-        self.stem = ConvNorm(channels, 16, 3)
-        steps = enumerate(pairwise(sizes))  # the first block of stages 2 and 3 halves the size
-        halving = (per_stage, 2 * per_stage)
-        self.blocks = nn.Sequential(*(PyramidBlock(n, m, 2 if i in halving else 1) for i, (n, m) in steps))
-        self.norm = nn.BatchNorm2d(sizes[-1])
-        self.head = pooled_head(sizes[-1], num_outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(F.relu(self.norm(self.blocks(self.stem(x)))))
-
-
 @checked
 def pyramidnet(
     num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), depth: Depth = 20, alpha: NotNegative = 48.0
-) -> PyramidNet:
-    """PyramidNet of basic blocks.
+) -> NormBeforeHead:
+    """PyramidNet of basic blocks, in three stages.
 
     depth: layers, 6 n + 2.
     alpha: channels gained from stem to head.
@@ -74,7 +53,13 @@ def pyramidnet(
     if depth < 8 or depth % 6 != 2:
         raise ValueError(f"depth={depth} must be 6 n + 2 with n >= 1; choose e.g. 20, 56 or 110")
     channels, _, _ = check_image(input_shape, 4, "resize the images or choose net='mlp'")
-    return PyramidNet(depth, alpha, num_outputs, channels)
+    sizes = widths(depth, alpha)
+    per_stage = (len(sizes) - 1) // 3
+    stem = ConvNorm(channels, 16, 3)
+    steps = enumerate(pairwise(sizes))  # the first block of stages 2 and 3 halves the size
+    halving = (per_stage, 2 * per_stage)
+    blocks = nn.Sequential(*(PyramidBlock(n, m, 2 if i in halving else 1) for i, (n, m) in steps))
+    return NormBeforeHead(stem, blocks, sizes[-1], num_outputs)
 
 
 #: the CIFAR-100 net of paper 2: 110 layers, widths 16 + 5 i, i = 1 … 54

@@ -10,16 +10,8 @@ from bayesify.weights.observing.watch import layer_of
 from bayesify.weights.where import kind_of
 
 ACTIVATIONS = (
-    nn.ReLU,
-    nn.ReLU6,
-    nn.LeakyReLU,
-    nn.ELU,
-    nn.SELU,
-    nn.CELU,
-    nn.GELU,
-    nn.SiLU,
-    nn.Softplus,
-    nn.Tanh,
+    *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU),
+    *(nn.GELU, nn.SiLU, nn.Softplus, nn.Tanh),
 )
 BETWEEN = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.Identity, nn.Flatten)
 

@@ -6,38 +6,28 @@ Zagoruyko, "92.45% on CIFAR-10 in Torch", 2015, for the VGG-like net.
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
 from bayesify.checks import Rate, checked
-from bayesify.nets.parts import HeConv2d, check_image, choose, dropout_layer, pooled_head
+from bayesify.nets.parts import FeaturesAndHead, HeConv2d, check_image, choose, dropout_layer, pooled_head
 
 FILTERS = (64, 128, 256, 512, 512)
 CONVS_PER_STAGE = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 REMEDY = "resize the images (32x32 is enough), or choose net='lenet'"
 
 
-class VGG(nn.Module):
-    """Five stages of 3×3 convolutions, each ended by 2×2 max pooling, and a head.
+def conv_stages(channels: int, rates: Sequence[Sequence[float]], batch_norm: bool) -> nn.Sequential:
+    """Five stages of 3×3 convolutions, each ended by 2×2 max pooling.
 
-    (batch, channels, height, width) -> (batch, num_outputs)
     rates[s][i]: dropout rate behind convolution i of stage s; 0 leaves it out.
     """
-
-    def __init__(
-        self, channels: int, rates: Sequence[Sequence[float]], batch_norm: bool, head: nn.Module
-    ) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for num_filters, stage_rates in zip(FILTERS, rates, strict=True):
-            for rate in stage_rates:
-                layers += conv_layer(channels, num_filters, batch_norm, rate)
-                channels = num_filters
-            layers.append(nn.MaxPool2d(2))
-        self.features = nn.Sequential(*layers)
-        self.head = head
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
+    layers: list[nn.Module] = []
+    for num_filters, stage_rates in zip(FILTERS, rates, strict=True):
+        for rate in stage_rates:
+            layers += conv_layer(channels, num_filters, batch_norm, rate)
+            channels = num_filters
+        layers.append(nn.MaxPool2d(2))
+    return nn.Sequential(*layers)
 
 
 def conv_layer(num_inputs: int, num_filters: int, batch_norm: bool, dropout: float) -> list[nn.Module]:
@@ -66,7 +56,7 @@ def vgg(
     input_shape: tuple[int, ...] = (3, 32, 32),
     head: str = "auto",
     dropout: Rate = 0.5,
-) -> VGG:
+) -> FeaturesAndHead:
     """VGG-11/13/16/19, with or without batch norm.
 
     head: "imagenet" (two dense layers of 4096 units), "compact" (average, one linear layer), or "auto": the
@@ -80,13 +70,15 @@ def vgg(
     head = choose("head", head, input_shape, small="compact", large="imagenet", threshold=224)
     top = dense_head(num_outputs, dropout) if head == "imagenet" else pooled_head(FILTERS[-1], num_outputs)
     rates = [[0.0] * count for count in CONVS_PER_STAGE[depth]]
-    return VGG(channels, rates, batch_norm, top)
+    return FeaturesAndHead(conv_stages(channels, rates, batch_norm), top)
 
 
 VGG_LIKE_RATES = ((0.3, 0), (0.4, 0), (0.4, 0.4, 0), (0.4, 0.4, 0), (0, 0, 0))
 
 
-def vgg_like(num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), dropout: bool = True) -> VGG:
+def vgg_like(
+    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), dropout: bool = True
+) -> FeaturesAndHead:
     """The VGG-like net of paper 5: VGG-16's convolutions with batch norm, one dense layer of 512 units.
 
     dropout: as in the paper's published code: .3 behind the first convolution, .4 behind those of stages 2 to
@@ -103,4 +95,4 @@ def vgg_like(num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), dropo
         *(*dropout_layer(rate), nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU()),
         *(*dropout_layer(rate), nn.Linear(width, num_outputs)),
     )
-    return VGG(channels, rates, True, head)
+    return FeaturesAndHead(conv_stages(channels, rates, batch_norm=True), head)

@@ -8,17 +8,3 @@ from bayesify.posteriors.patched.assignments import ASSIGNMENTS
 from bayesify.posteriors.patched.components import Components
 from bayesify.posteriors.point import PointMass
 from bayesify.weights.calls import Call, without_guards
-
-__all__ = [
-    "ASSIGNMENTS",
-    "SAMPLINGS",
-    "Call",
-    "Chain",
-    "Components",
-    "Factorized",
-    "Members",
-    "PointMass",
-    "Posterior",
-    "pick_member",
-    "without_guards",
-]

@@ -79,11 +79,8 @@ class Factorized(Posterior):
         self.slots = selection.slots
         self.q = nn.Module()
         self.leaves = {name: self._leaf(name, **family_options) for name in self.slots}
-        self.local = frozenset(
-            w.name
-            for w in selection.random
-            if kind_of(self.slots[w.name][0].module) in LOCAL_KINDS and not w.aliases
-        )
+        once = [w.name for w in selection.random if not w.aliases]
+        self.local = frozenset(n for n in once if kind_of(self.slots[n][0].module) in LOCAL_KINDS)
         self.repeated: frozenset[str] = frozenset()  # used more than once in a forward, found by watching
         self.unused: tuple[str, ...] = ()
         self.last_used = ""  # the last random tensor in a forward

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -162,18 +162,10 @@ class Members(Posterior):
         return next((text for text in found if text is not None), None)
 
     def extra_tensors(self, run: Path | None = None) -> dict[str, Tensor]:
-        return {
-            f"posteriors.{i}.{key}": value
-            for i in range(len(self.posteriors))
-            for key, value in self._of(i).extra_tensors(run).items()
-        }
+        return self._prefixed(self._of(i).extra_tensors(run) for i in range(len(self.posteriors)))
 
     def references(self, run: Path | None) -> dict[str, Any]:
-        return {
-            f"posteriors.{i}.{key}": value
-            for i in range(len(self.posteriors))
-            for key, value in self._of(i).references(run).items()
-        }
+        return self._prefixed(self._of(i).references(run) for i in range(len(self.posteriors)))
 
     def idle_entries(self) -> list[Idle]:
         return [entry for i in range(len(self.posteriors)) for entry in self._of(i).idle_entries()]
@@ -204,6 +196,11 @@ class Members(Posterior):
         """Of the first member that has some: all are trained alike."""
         return next(filter(None, (self._of(i).asides() for i in range(len(self.posteriors)))), [])
 
+    @staticmethod
+    def _prefixed(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """What members have, under their keys in this module."""
+        return {f"posteriors.{i}.{key}": value for i, part in enumerate(parts) for key, value in part.items()}
+
     def _of(self, member: int) -> Posterior:
         return self.posteriors[member]  # type: ignore[return-value]
 
@@ -223,6 +220,5 @@ def reinitialize(net: nn.Module) -> list[str]:
 
 def _parent_resets(net: nn.Module, path: str) -> bool:
     """MultiheadAttention resets its children itself; parametrized layers keep their originals in a child."""
-    return ".parametrizations" not in path and isinstance(
-        net.get_submodule(path.rpartition(".")[0]), nn.MultiheadAttention
-    )
+    parent = net.get_submodule(path.rpartition(".")[0])
+    return ".parametrizations" not in path and isinstance(parent, nn.MultiheadAttention)

@@ -21,7 +21,7 @@ class Prior(ABC):
     """
 
     name: ClassVar[str]
-    about: ClassVar[str]  # one line for `bayesify show priors`
+    about: ClassVar[str] = ""  # one line for `bayesify show priors`; else the first of the docstring
     #: entries are independent (else log_prob has one value per draw of the whole tensor)
     independent: ClassVar[bool] = True
     #: why no family of this library has a finite KL to this prior; "" where some have

@@ -38,7 +38,6 @@ class FanIn(ByTensor):
     """
 
     name = "fan_in"
-    about = "N(0, gain²/fan_in) of each tensor; std bias_std for biases"
 
     def __init__(self, gain: float = 1.0, bias_std: float = 1.0) -> None:
         self.gain = positive("gain", gain)
@@ -52,8 +51,9 @@ class FanIn(ByTensor):
 
 
 class WeightNorm(ByTensor):
-    """Paper 4, section 5: `….direction` the direction prior, `….scale` group-Laplace, all else normal (the paper
-    says nothing of biases). The density of the scales is taken in the scales themselves.
+    """Of ResNet++: the direction prior on `….direction`, group-Laplace on `….scale`, normal on the rest.
+
+    Paper 4, section 5, which says nothing of biases. The density of the scales is taken in the scales themselves.
 
     scale:    b of the group-Laplace prior on the scales
     bias_std: of the normal prior on everything else
@@ -61,7 +61,6 @@ class WeightNorm(ByTensor):
     """
 
     name = "weight_norm"
-    about = "of ResNet++: direction prior, group-Laplace on scales, normal on the rest"
 
     def __init__(self, scale: float = 5.0, bias_std: float = 1.0, flat: float = 0.0) -> None:
         self.scale = positive("scale", scale)
@@ -85,7 +84,6 @@ class PerLayer(ByTensor):
     """
 
     name = "per_layer"
-    about = "a prior by the name of each tensor: rules={regular expression: prior}, else default"
 
     def __init__(
         self, rules: Mapping[str, Choice] | Sequence[Sequence[Any]] = (), default: Choice = "normal"

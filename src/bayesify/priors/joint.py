@@ -39,7 +39,6 @@ class Radial(Joint):
     """
 
     name = "radial"
-    about = "loc + scale ρ z/‖z‖, ρ = |N(0, 1)|, z normal of the whole tensor"
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0) -> None:
         self.loc = number("loc", loc)
@@ -61,7 +60,6 @@ class GroupLaplace(Joint):
     """
 
     name = "group_laplace"
-    about = "exp(−‖w_i‖/scale) for every feature w_i (row) of a tensor"
 
     def __init__(self, scale: float = 5.0) -> None:
         self.scale = positive("scale", scale)
@@ -86,7 +84,6 @@ class Direction(Joint):
     """
 
     name = "direction"
-    about = "−(d/2)(‖φ‖² − 1)² for every feature φ (row) of a tensor"
     refusal = "the direction prior holds the length of features and is known up to a constant"
 
     def __init__(self, flat: float = 0.0) -> None:
@@ -110,7 +107,6 @@ class Dirichlet(Prior):
     """
 
     name = "dirichlet"
-    about = "Dirichlet(concentration) over the last dimension; no KL: independent weights leave the simplex"
     lower = 0.0
     independent = False
     refusal = "independent weights do not lie on the simplex (entries of the last dimension that sum to one)"

@@ -34,7 +34,6 @@ class Exponential(Positive):
     """p(w) = rate exp(−rate w), w ≥ 0, entries independent."""
 
     name = "exponential"
-    about = "rate exp(−rate w), w ≥ 0"
     law = laws.Exponential()
 
     def __init__(self, rate: float = 1.0) -> None:
@@ -46,7 +45,6 @@ class Gamma(Positive):
     """p(w) = rate^k w^{k−1} exp(−rate w)/Γ(k), w > 0, k the concentration; entries independent."""
 
     name = "gamma"
-    about = "Gamma(concentration, rate), w > 0"
 
     def __init__(self, concentration: float = 1.0, rate: float = 1.0) -> None:
         self.concentration = positive("concentration", concentration)
@@ -62,7 +60,6 @@ class Erlang(Gamma):
     """
 
     name = "erlang"
-    about = "Gamma(concentration, rate), concentration a whole number, w > 0"
 
     def __init__(self, concentration: float = 2.0, rate: float = 1.0) -> None:
         super().__init__(whole("concentration", concentration), rate)
@@ -75,7 +72,6 @@ class ChiSquared(Positive):
     """
 
     name = "chi_squared"
-    about = "χ² with df degrees of freedom, w > 0"
     scale = 2.0
 
     def __init__(self, df: float = 1.0) -> None:
@@ -90,7 +86,6 @@ class InverseGamma(Positive):
     """
 
     name = "inverse_gamma"
-    about = "1/w ~ Gamma(concentration, rate), w > 0"
 
     def __init__(self, concentration: float = 1.0, rate: float = 1.0) -> None:
         self.concentration = positive("concentration", concentration)
@@ -105,7 +100,6 @@ class InverseGaussian(Positive):
     """
 
     name = "inverse_gaussian"
-    about = "inverse Gaussian of mean loc and shape concentration, w > 0"
 
     def __init__(self, loc: float = 1.0, concentration: float = 1.0) -> None:
         self.loc = self.scale = positive("loc", loc)
@@ -117,7 +111,6 @@ class StdWald(Positive):
     """The inverse Gaussian of mean 1 and shape 1, w > 0, entries independent."""
 
     name = "std_wald"
-    about = "inverse Gaussian of mean 1 and shape 1, w > 0"
     law = laws.InverseGaussian()
 
     def __init__(self) -> None:
@@ -128,7 +121,6 @@ class Rayleigh(Positive):
     """p(w) = w exp(−w²/(2s²))/s², w > 0, s the scale; entries independent."""
 
     name = "rayleigh"
-    about = "w exp(−w²/(2 scale²))/scale², w > 0"
     law = laws.Rayleigh()
 
 
@@ -136,7 +128,6 @@ class Weibull(Positive):
     """p(w) = (k/s)(w/s)^{k−1} exp(−(w/s)^k), w > 0, k the concentration, s the scale; entries independent."""
 
     name = "weibull"
-    about = "(w/scale)^concentration ~ Exp(1), w > 0"
     constants = ("concentration",)
 
     def __init__(self, scale: float = 1.0, concentration: float = 1.0) -> None:
@@ -157,7 +148,6 @@ class LogNormal(Prior):
     """
 
     name = "log_normal"
-    about = "log w ~ N(loc, scale²), w > 0"
     lower = 0.0
     law = laws.Normal()
 
@@ -190,7 +180,6 @@ class Pareto(Prior):
     """
 
     name = "pareto"
-    about = "alpha scale^alpha/w^{alpha+1}, w ≥ scale"
 
     def __init__(self, scale: float = 1.0, alpha: float = 1.0) -> None:
         self.scale = positive("scale", scale)

@@ -68,7 +68,6 @@ class Normal(LocationScale):
     """
 
     name = "normal"
-    about = "N(mean, std²)"
     law = laws.Normal()
 
     def __init__(self, mean: float | str = 0.0, std: float | str = 1.0) -> None:
@@ -78,9 +77,7 @@ class Normal(LocationScale):
         self.loc = self.mean if isinstance(self.mean, float) else 0.0
         self.scale = self.std if isinstance(self.std, float) else 1.0
         self.is_empirical = isinstance(self.std, str)
-        self.needs_net = self.is_empirical or any(
-            isinstance(each, str | dict) for each in (self.mean, self.std)
-        )
+        self.needs_net = isinstance(self.mean, str | dict) or isinstance(self.std, str | dict)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """−z²/2 − log std − ½ log 2π, z = (w − mean)/std; around "net" that of the difference."""
@@ -106,11 +103,8 @@ class Normal(LocationScale):
             return weight.detach().clone()
         if isinstance(self.mean, Values):
             return self.mean.over("mean", name, weight)
-        return (
-            torch.full_like(weight, self.loc).detach()
-            if self.loc and not isinstance(self.std, float)
-            else None
-        )
+        everywhere = self.loc and not isinstance(self.std, float)
+        return torch.full_like(weight, self.loc).detach() if everywhere else None
 
     def width(self, name: str, weight: Tensor) -> Tensor | None:
         return self.std.over("std", name, weight) if isinstance(self.std, Values) else None
@@ -166,7 +160,6 @@ class Laplace(LocationScale):
     """p(w) = exp(−|w − loc|/scale)/(2 scale), entries independent."""
 
     name = "laplace"
-    about = "exp(−|w − loc|/scale)/(2 scale)"
     law = laws.Laplace()
 
 
@@ -174,7 +167,6 @@ class Logistic(LocationScale):
     """p(w) = s(z)(1 − s(z))/scale, z = (w − loc)/scale, s the sigmoid; entries independent."""
 
     name = "logistic"
-    about = "s(z)(1 − s(z))/scale, z = (w − loc)/scale, s the sigmoid"
     law = laws.Logistic()
 
 
@@ -186,7 +178,6 @@ class Horseshoe(LocationScale):
     """
 
     name = "horseshoe"
-    about = "w = scale λ z, λ half-Cauchy, z standard normal"
     law = laws.Horseshoe()
 
     def __init__(self, scale: float = 1.0) -> None:
@@ -203,7 +194,6 @@ class Error(LocationScale):
     """
 
     name = "error"
-    about = "exp(−½ |(w − loc)/scale|^{2/tail}), normalised (exponential power)"
     constants = ("loc", "tail")
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, tail: float = 1.0) -> None:
@@ -223,7 +213,6 @@ class StudentT(LocationScale):
     """
 
     name = "student_t"
-    about = "Student's t with df degrees of freedom"
 
     def __init__(self, df: float = 3.0, loc: float = 0.0, scale: float = 1.0) -> None:
         super().__init__(loc, scale)
@@ -240,7 +229,6 @@ class NormalMixture(Prior):
     """
 
     name = "normal_mixture"
-    about = "mix N(0, std1²) + (1 − mix) N(0, std2²)"
 
     def __init__(self, mix: float = 0.5, std1: float = 1.0, std2: float = 0.0025) -> None:
         self.mix = number("mix", mix)
@@ -271,18 +259,16 @@ class NormalMixture(Prior):
 
 
 class LogUniform(Prior):
-    """log p(w) = log_constant − log |w|, on the whole line, entries independent; improper, so a KL to it has a free
-    constant.
+    """log p(w) = log_constant − log |w|, on the whole line, improper; entries independent.
 
-    With log_constant = 0 the KL of a normal with mean μ and variance σ² → ∞·μ² tends to −½ log 2πe − ½ (γ + log 2) =
-    −2.0541 per weight; papers subtract that limit, as log_constant = −2.0541 does. At 0 the density is that of the
-    smallest normal number.
+    A KL to it has a free constant. With log_constant = 0 that of a normal with mean μ and variance σ² → ∞·μ² tends to
+    −½ log 2πe − ½ (γ + log 2) = −2.0541 per weight; papers subtract that limit, as log_constant = −2.0541 does. At 0
+    the density is that of the smallest normal number.
 
     log_constant: the free constant, in nats per weight
     """
 
     name = "log_uniform"
-    about = "1/|w|, improper"
 
     def __init__(self, log_constant: float = 0.0) -> None:
         self.log_constant = number("log_constant", log_constant)

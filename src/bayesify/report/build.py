@@ -1,18 +1,17 @@
 """From evaluations to a report: one page, and the main table in four formats."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bayesify.atomic import write_text
 from bayesify.evaluation.metrics import BUILT_IN
-from bayesify.evaluation.metrics.facts import fact, written
+from bayesify.evaluation.metrics.registry import fact, written
+from bayesify.methods import method_class
 from bayesify.report import posterior_sections, sections
 from bayesify.report.comparison import Row, comparison, grouped, metrics_of, with_corruption_errors
-from bayesify.report.conformal_section import conformal_section
 from bayesify.report.page import Copy, Folded, List, Page, Section
-from bayesify.report.papers import cited
 from bayesify.report.tables import Cell, Column, Table
 from bayesify.studies.suites import SUITES, Evaluation, Outcome
 
@@ -21,7 +20,7 @@ from bayesify.studies.suites import SUITES, Evaluation, Outcome
 SECTIONS: dict[str, Callable[[Sequence[Row]], Section | None]] = {
     "calibration": sections.calibration_section,
     "regression": sections.regression_section,
-    "conformal": conformal_section,
+    "conformal": sections.conformal_section,
     "ood": sections.ood_section,
     "corruption": sections.corruption_section,
     "shift": sections.shift_section,
@@ -36,6 +35,13 @@ SECTIONS: dict[str, Callable[[Sequence[Row]], Section | None]] = {
 OVERVIEW = ("accuracy", "nll", "brier", "ece", "aurc", "rmse", "crps", "calibration_error", "coverage90")
 HIDDEN = ("settings", "name", "sampling")  # facts that are no column of the table of runs
 FROM_OTHERS = (("ood", "auroc"), ("corruption", "corrupted/accuracy"), ("shift", "rotated_30/accuracy"))
+#: suite -> its paper; methods carry theirs
+PAPERS = {
+    "calibration": "C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger: On Calibration of Modern Neural Networks. ICML 2017.",
+    "conformal": "Y. Romano, M. Sesia, E. J. Candès: Classification with Valid and Adaptive Coverage. NeurIPS 2020.",
+    "corruption": "D. Hendrycks, T. Dietterich: Benchmarking Neural Network Robustness to Common Corruptions and "
+    "Perturbations. ICLR 2019.",
+}
 
 
 class Report:
@@ -154,3 +160,11 @@ def _fact_cell(key: str, value: Any) -> Cell:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def cited(methods: Iterable[str], suites: Iterable[str]) -> list[str]:
+    """The papers behind these methods and suites, each once."""
+    made = set(suites)
+    found = [method_class(name).paper for name in methods]
+    found += [paper for suite, paper in PAPERS.items() if suite in made]
+    return list(dict.fromkeys(paper for paper in found if paper))

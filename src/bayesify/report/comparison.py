@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bayesify.evaluation.metrics.corruption import mean_corruption_error, relative_mean_corruption_error
-from bayesify.evaluation.metrics.facts import fact, header, written
+from bayesify.evaluation.metrics.registry import fact, header, written
 from bayesify.evaluation.statistics import holm, mean, paired_t_test
 from bayesify.methods import Method, method_class
 from bayesify.report.tables import Cell, Column, Table

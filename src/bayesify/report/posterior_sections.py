@@ -43,7 +43,7 @@ def _kl_gallery(row: Row) -> Gallery:
     )
     against = "the exact KL" if a["reference"] == "exact" else "an estimate from 10,000 draws"
     pictures = {
-        f"mean distance from {against}": posterior.kl_error(error),
+        f"mean distance from {against}": posterior.cost_against_draws(error, "|KL estimate − KL| (nats)"),
         "memory": posterior.cost_against_draws(stored, "numbers kept for the gradient"),
         "time of one estimate with its gradient": posterior.cost_against_draws(milliseconds, "time (ms)"),
     }

@@ -10,8 +10,10 @@ from bayesify.evaluation.evaluate import SCORES
 from bayesify.report.comparison import Row, comparison, metrics_of, reference
 from bayesify.report.figures import calibration as calibrated
 from bayesify.report.figures import examples, shift
+from bayesify.report.figures.style import lines
 from bayesify.report.page import Folded, Gallery, Part, Picture, Section
 from bayesify.studies.corruptions import COMMON
+from bayesify.studies.suites.conformal import SHIFTS, SHOWN
 
 Series = list[tuple[str, np.ndarray, np.ndarray]]
 Chapter = Callable[[Sequence[Row], Sequence[Row]], Section]
@@ -68,7 +70,8 @@ def calibration_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
         diagrams.append(Picture(figure, f"{row.pictured}: {words}."))
     keys = ("nll", "tempered/nll", "ece", "tempered/ece", "mce", "adaptive_ece", "classwise_ece", "ece_20bins",
             "mce_20bins", "ece_8bins", "temperature")  # fmt: skip
-    figure = calibrated.risk_coverage(series(rows, "calibration", "coverage", "risk"))
+    risk = series(rows, "calibration", "coverage", "risk")
+    figure = lines(risk, "share answered", "share wrong among them", percents="xy", markers=False)
     words = "Selective prediction: the share of wrong answers when only the most confident share is answered."
     curves = [Picture(figure, words)]
     for what in ("accuracy", "size"):
@@ -173,7 +176,8 @@ def adversarial_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     pictures = []
     for attack in ("fgsm", "pgd"):
         for key, y in (("accuracy", "accuracy"), ("entropy", "mean entropy (nats)")):
-            figure = shift.against_attack(series(rows, "adversarial", "eps", f"{attack}_{key}"), y)
+            eps = series(rows, "adversarial", "eps", f"{attack}_{key}")
+            figure = shift.against(eps, "eps, in standard deviations of the inputs", y)
             pictures.append(Picture(figure, f"{attack.upper()}: {y} against the strength of the attack."))
     keys = ("fgsm_0.1/accuracy", "pgd_0.1/accuracy", "num_data")
     text = (
@@ -206,7 +210,8 @@ def saliency_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
 @chapter("compression", key="share")
 def compression_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
     """Pruning."""
-    figure = shift.pruning(series(rows, "compression", "share", "accuracy"))
+    pruned = series(rows, "compression", "share", "accuracy")
+    figure = lines(pruned, "share of weights set to zero", "accuracy", percents="xy")
     keys = ("pruned_50/accuracy", "pruned_90/accuracy")
     table = comparison(rows, "compression", keys, "Weights pruned by size, without training again")
     text = "How many of the smallest weights can be set to zero before accuracy falls."
@@ -239,3 +244,49 @@ def suite_section(suite: str, rows: Sequence[Row]) -> Section | None:
     keys = metrics_of(rows, suite)
     title = suite.replace("_", " ").capitalize()
     return Section(title, [comparison(rows, suite, keys, title)]) if keys else None
+
+
+@chapter("conformal", key="nominal")
+def conformal_section(rows: Sequence[Row], have: Sequence[Row]) -> Section:
+    """Do sets and intervals hold as many targets as they promise, and how large are they for it?"""
+    classes = have[0].first.array("conformal", "aps_covered") is not None
+    score, size = ("aps", "set_size") if classes else ("std", "interval_width")
+    what, y = (
+        ("Sets", "mean number of classes in a set") if classes else ("Intervals", "mean width of an interval")
+    )
+    drawn = [series(rows, "conformal", "nominal", f"{score}_{key}") for key in ("covered", size)]
+    pictures = [
+        Picture(calibrated.coverage(drawn[0]), "Coverage against what was asked for; the diagonal is right."),
+        Picture(calibrated.set_size(drawn[1], y), f"{y.capitalize()}: smaller says more."),
+    ]
+    shifted = _under_shift(rows, have)
+    if any(len(xs) for _, xs, _ in shifted):
+        names = ["test", *(name.rpartition("_")[0].replace("_", "\n") for name in SHIFTS)]
+        picture = calibrated.under_shift(shifted, names, SHOWN)
+        words = "Coverage of images corrupted (severity 3) or rotated by 30°, by the rule of clean ones: no guarantee."
+        pictures.append(Picture(picture, words))
+    keys = metrics_of(have, "conformal")
+    main = [
+        key
+        for key in keys
+        if key.endswith(tuple(f"_{SHOWN:g}/{end}" for end in ("covered", size, "covered_worst")))
+    ]
+    text = (
+        f"{what} that hold the target with a chosen probability, by thresholds from the validation part. The promise "
+        f"is for examples like those, on average over all of them: single classes may have less (“by class” has "
+        f"thresholds for each), and other inputs too."
+    )
+    table = comparison(rows, "conformal", [*main, "num_calibration"], f"Nominal coverage {100 * SHOWN:g} %")
+    rest = comparison(rows, "conformal", [key for key in keys if key not in main], "All numbers")
+    return Section("Conformal prediction", [text, table, Gallery(pictures), Folded("All numbers", [rest])])
+
+
+def _under_shift(rows: Sequence[Row], have: Sequence[Row]) -> Series:
+    """Coverage of clean and of corrupted test images, averaged over seeds."""
+    keys = [f"aps_{SHOWN:g}/covered", *(f"{name}/covered" for name in SHIFTS)]
+    found: Series = []
+    for row in rows:
+        values = [row.values("conformal", key) for key in keys] if row in have else [[]]
+        ys = np.array([np.mean(v) for v in values]) if all(values) else np.empty(0)
+        found.append((row.label, np.arange(len(ys)), ys))
+    return found

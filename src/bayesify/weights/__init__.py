@@ -5,16 +5,3 @@ from bayesify.weights.calls import Call, Slot, as_arguments, as_call, call_with
 from bayesify.weights.observing.watch import Watch
 from bayesify.weights.selection import Selection, select
 from bayesify.weights.slots import find_slots
-
-__all__ = [
-    "Call",
-    "Selection",
-    "Slot",
-    "Watch",
-    "as_arguments",
-    "as_call",
-    "call_with",
-    "find_slots",
-    "select",
-    "where",
-]

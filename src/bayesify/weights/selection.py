@@ -22,7 +22,7 @@ class Weight:
     shape: tuple[int, ...]
     kind: str
     random: bool
-    reason: str  # why it stayed deterministic; "" for random ones
+    reason: str  # why it stayed deterministic; "" for random ones, until a summary says what they became
     aliases: tuple[str, ...] = ()  # other names of the same (tied) parameter
 
     @cached_property

@@ -113,14 +113,7 @@ input = Where("input", attrgetter("first"), ordered=True)
 output = Where("output", attrgetter("last"), ordered=True)
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_NORM = (
-    internals.BatchNorm,
-    internals.InstanceNorm,
-    nn.LayerNorm,
-    nn.GroupNorm,
-    nn.RMSNorm,
-    nn.LocalResponseNorm,
-)
+_NORM = (internals.NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
 
 def kind_of(module: Any) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import bayesify as bf
 from bayesify.data import load
 from bayesify.evaluation.metrics import METRICS
-from bayesify.evaluation.metrics.facts import FACTS, fact, header, written
+from bayesify.evaluation.metrics.registry import FACTS, fact, header, written
 from bayesify.report import Report
 from bayesify.studies.suites import Evaluation, Subject, run_suites
 

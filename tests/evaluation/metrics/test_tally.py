@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bayesify.evaluation import metrics
 from bayesify.evaluation.metrics import ClassificationTally
-from bayesify.evaluation.metrics.facts import FACTS, fact, header, written
+from bayesify.evaluation.metrics.registry import FACTS, fact, header, written
 
 
 def make(examples: int = 500, classes: int = 12, draws: int = 7) -> tuple[Tensor, Tensor]:
@@ -40,18 +40,6 @@ def test_batches_equal_the_functions_on_everything() -> None:
     wrong = (probs.argmax(1) != target).double()
     assert result["aurc"] == pytest.approx(float(metrics.aurc(-probs.max(1).values, wrong)), abs=1e-6)
     assert result == pytest.approx(tallied(1, samples, target).metrics(), abs=1e-6)
-
-
-def test_tallies_merge() -> None:
-    samples, target = make()
-    first, second = tallied(2, samples[:, :200], target[:200]), tallied(3, samples[:, 200:], target[200:])
-    empty = ClassificationTally()
-    empty.merge(first)
-    empty.merge(second)
-    assert len(empty) == 500
-    assert empty.metrics() == pytest.approx(tallied(1, samples, target).metrics(), abs=1e-6)
-    with pytest.raises(ValueError, match="num_bins=8 of the other tally must be 15"):
-        empty.merge(ClassificationTally(num_bins=8))
 
 
 def test_an_empty_tally_says_so() -> None:

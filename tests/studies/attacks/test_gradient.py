@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import bayesify as bf
-from bayesify.studies.attacks.gradient import outputs
+from bayesify.studies.attacks import outputs
 
 
 def model_of(method: Any) -> bf.BayesianModule:

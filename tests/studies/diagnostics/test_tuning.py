@@ -156,6 +156,6 @@ def test_a_run_that_diverges_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mass far too small, and no thermostat to stop it."""
     model, x, y = regression(noise=1.0)
     light = Suggestion(0.01, 1e-4, 10.0, 0.0, ())
-    monkeypatch.setattr("bayesify.studies.diagnostics.short_run.suggest", lambda *_, **__: light)
+    monkeypatch.setattr("bayesify.studies.diagnostics.tuning.suggest", lambda *_, **__: light)
     with pytest.raises(RuntimeError, match="the short run has diverged after .* Train the network first"):
         tune(model, [(x, y)], num_steps=400, lr=0.01)

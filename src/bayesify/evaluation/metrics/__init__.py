@@ -14,17 +14,25 @@ from bayesify.evaluation.metrics.calibration import (
     mean_gap,
     reliability,
 )
-from bayesify.evaluation.metrics.classification import accuracy, brier, mean_confidence, nll, top5_accuracy
-from bayesify.evaluation.metrics.confidence import ConfidenceSets, confidence_sets
+from bayesify.evaluation.metrics.classification import (
+    accuracy,
+    brier,
+    disagreement,
+    expected_entropy,
+    mean_confidence,
+    mutual_information,
+    nll,
+    predictive_entropy,
+    top5_accuracy,
+)
 from bayesify.evaluation.metrics.corruption import (
     corruption_errors,
     mean_corruption_error,
     relative_corruption_errors,
     relative_mean_corruption_error,
 )
-from bayesify.evaluation.metrics.facts import FACTS
 from bayesify.evaluation.metrics.ood import aupr, auroc, fpr95
-from bayesify.evaluation.metrics.registry import METRICS, Metric, register
+from bayesify.evaluation.metrics.registry import FACTS, METRICS, Metric, register
 from bayesify.evaluation.metrics.regression import (
     calibration_curve,
     calibration_error,
@@ -38,20 +46,13 @@ from bayesify.evaluation.metrics.regression import (
     sharpness,
 )
 from bayesify.evaluation.metrics.selective import (
+    ConfidenceSets,
     RiskCoverage,
     aurc,
-    coverage_at_risk,
-    excess_aurc,
-    risk_at_coverage,
+    confidence_sets,
     risk_coverage,
 )
 from bayesify.evaluation.metrics.tally import ClassificationTally, RegressionTally
-from bayesify.evaluation.metrics.uncertainty import (
-    disagreement,
-    expected_entropy,
-    mutual_information,
-    predictive_entropy,
-)
 
 METRICS |= {
     "accuracy": Metric(accuracy, "share of right answers", "higher", "%", classification="correct"),
@@ -117,13 +118,11 @@ __all__ = [
     "classwise_ece",
     "confidence_sets",
     "corruption_errors",
-    "coverage_at_risk",
     "crps",
     "crps_each",
     "crps_of",
     "disagreement",
     "ece",
-    "excess_aurc",
     "expected_entropy",
     "fpr95",
     "interval_coverage",
@@ -138,7 +137,6 @@ __all__ = [
     "relative_corruption_errors",
     "relative_mean_corruption_error",
     "reliability",
-    "risk_at_coverage",
     "risk_coverage",
     "rmse",
     "sharpness",

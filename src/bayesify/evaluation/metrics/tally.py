@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from bayesify.evaluation.metrics import calibration, classification, selective, uncertainty
-from bayesify.evaluation.metrics.confidence import ConfidenceSets, confidence_sets
+from bayesify.evaluation.metrics import calibration, classification, selective
 from bayesify.evaluation.metrics.registry import measured, reported
+from bayesify.evaluation.metrics.selective import ConfidenceSets, confidence_sets
 from bayesify.predict.predictive import Predictive, concatenate
 
 
@@ -81,7 +81,7 @@ class RegressionTally(Tally):
 
 
 class ClassificationTally(Tally):
-    """Add batches, read the metrics at any time; tallies of several processes merge.
+    """Add batches, read the metrics at any time.
 
     Per example it keeps a handful of numbers (`values`), in float64 on the CPU; of the probabilities only
     sums per class and bin.
@@ -130,23 +130,10 @@ class ClassificationTally(Tally):
         if votes is not None:
             agreement, majority = votes.max(1)
             part |= {"agreement": agreement, "majority_correct": majority == target}
-            part["disagreement"] = uncertainty.disagreement(votes, num_draws)
+            part["disagreement"] = classification.disagreement(votes, num_draws)
         self._keep(part, probs)
         sums = calibration.classwise_sums(probs, target, self.num_bins).cpu()
         self._classwise = sums if self._classwise is None else self._classwise + sums
-
-    def merge(self, other: "ClassificationTally") -> None:
-        """Take over the examples of another tally."""
-        if other.num_bins != self.num_bins:
-            raise ValueError(f"num_bins={other.num_bins} of the other tally must be {self.num_bins}")
-        if self._whole is not None:
-            if other._whole is None:
-                raise ValueError("the other tally must be made with keep_whole=True as this one")
-            self._whole += other._whole
-        self._parts += other._parts
-        if other._classwise is not None:
-            mine = self._classwise
-            self._classwise = other._classwise if mine is None else mine + other._classwise
 
     @property
     def classwise(self) -> Tensor:

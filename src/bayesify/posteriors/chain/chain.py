@@ -74,9 +74,8 @@ class Chain(Posterior):
         self.start = self.steps = 0  # the step at which this run began, and the present one
         now = self._now()
         self.store: DrawStore = StoredDraws(now, dtype) if keep == "draws" else RunningMoments(now)
-        self.last: tuple[nn.Module, Call] | None = (
-            None  # the last training call, of a network with batch norm
-        )
+        # the last training call, of a network with batch norm
+        self.last: tuple[nn.Module, Call] | None = None
         self.watched: list[weakref.ref[Any]] = []
         self.batch_norm = _batch_norm_note(net)
 
@@ -182,9 +181,8 @@ class Chain(Posterior):
                 self.findings.pop(kind, None)
             self.findings |= drift(torch.tensor(self.log_priors()[:1], dtype=torch.float64), "log prior")
             if says is not None:
-                values = torch.stack([says(w).flatten().cpu() for key, w in self.each() if key.chain == 0])[
-                    None
-                ]
+                said = [says(w).flatten().cpu() for key, w in self.each() if key.chain == 0]
+                values = torch.stack(said)[None]
                 if values.isfinite().all() and (values != values[:, :1]).any():
                     self.findings |= judge(values)
 
@@ -195,9 +193,8 @@ class Chain(Posterior):
         for key, weights in self.each():
             # half precision would round the sum to a few values
             wide = {name: w.to(torch.promote_types(w.dtype, torch.float32)) for name, w in weights.items()}
-            chains.setdefault(key.chain, []).append(
-                -float(self.energy({name: wide[name] for name in self.slots}))
-            )
+            energy = float(self.energy({name: wide[name] for name in self.slots}))
+            chains.setdefault(key.chain, []).append(-energy)
         return [*chains.values()]
 
     def _diverged(self, trouble: str, steps: int) -> str:
@@ -232,12 +229,8 @@ class Chain(Posterior):
 
     def notes(self) -> list[str]:
         alone = [ALONE] * (len(self.store) > 0 and self.store.num_chains == 1)
-        return [
-            f"{len(self.store)} draws after {self.steps} steps",
-            *alone,
-            *self.batch_norm,
-            *self.asides(),
-        ]
+        drawn = f"{len(self.store)} draws after {self.steps} steps"
+        return [drawn, *alone, *self.batch_norm, *self.asides()]
 
     def asides(self) -> list[str]:
         return [*self.told.values()]
@@ -306,11 +299,9 @@ class Chain(Posterior):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         found = {**self.findings, **self.told}
-        told = json.dumps(found).encode() if found else b""
-        counts = {
-            "steps": torch.tensor([self.start, self.steps, *told])
-        }  # text behind them: a state is of tensors
-        mine = {**counts, **self.store.tensors(whole=False)}
+        told = json.dumps(found).encode() if found else b""  # text as numbers: a state is of tensors
+        steps = torch.tensor([self.start, self.steps, *told])
+        mine = {"steps": steps, **self.store.tensors(whole=False)}
         destination.update({prefix + key: value for key, value in mine.items()})
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
@@ -355,11 +346,8 @@ def _moving(net: nn.Module) -> dict[str, list[Slot]]:
 def _fresh_statistics(net: nn.Module, call: Call) -> Iterator[None]:
     """Inside, the running statistics of batch norm are those of one call by the weights as they are: an average over
     the last steps lags behind weights that jump at each one."""
-    norms = [
-        m
-        for m in net.modules()
-        if isinstance(m, internals.BatchNorm) and m.training and m.track_running_stats
-    ]
+    norms = [m for m in net.modules() if isinstance(m, internals.BatchNorm)]
+    norms = [m for m in norms if m.training and m.track_running_stats]
     before = [(m.momentum, {name: buffer.clone() for name, buffer in m.named_buffers()}) for m in norms]
     devices = {buffer.device for _, buffers in before for buffer in buffers.values() if buffer.is_cuda}
     try:

@@ -44,9 +44,10 @@ class Energy:
                 parts.append(_Quadratic.apply(linear, square, *tensors) - constant * count)
             else:
                 parts += [-prior.tensor_log_prob(w, w.dim()) for w in tensors]
-        return torch.stack(
-            [part.float() if part.dtype != torch.float64 else part for part in parts]
-        ).sum() + (self.means.log_widths())
+        summed = torch.stack(
+            [part.to(torch.promote_types(part.dtype, torch.float32)) for part in parts]
+        ).sum()
+        return summed + self.means.log_widths()
 
     def now(self) -> Tensor:
         """That of the weights in place."""

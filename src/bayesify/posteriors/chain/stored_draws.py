@@ -16,9 +16,8 @@ from bayesify.posteriors.chain.draw_store import NONE_YET, DrawKey, DrawStore, W
 from bayesify.posteriors.chain.prefetch import Arrival, Upload, prefetched
 from bayesify.rows import Rows
 
-MEMORY = (
-    2**25
-)  # bytes of draws that stay in memory beside their files: small networks need not read them again
+#: bytes of draws that stay in memory beside their files: small networks need not read them again
+MEMORY = 2**25
 _listing: ContextVar[bool] = ContextVar("listing", default=False)
 
 

@@ -17,7 +17,6 @@ class Assignment(ABC):
     """Members, in this order: `refusal`, `unit`, `view`, `shape`."""
 
     name: ClassVar[str]
-    about: ClassVar[str]
     #: there are two components and the second is fixed at zero
     zero: ClassVar[bool] = False
     #: z is one number per unit
@@ -46,7 +45,6 @@ class Layer(Assignment):
     """EMP (eq. 4): one z for a layer, its weight and bias together."""
 
     name = "layer"
-    about = "one component for a whole layer, weight and bias together (EMP)"
     scalar = True
 
     def unit(self, name: str) -> str:
@@ -60,7 +58,6 @@ class Element(Assignment):
     """ECMP (eq. 5): an independent z for every entry."""
 
     name = "element"
-    about = "a component for every single weight, independently (ECMP)"
 
     def unit(self, name: str) -> str:
         return name
@@ -73,7 +70,6 @@ class DropConnect(Element):
     """Every entry of a weight is kept or zero, independently; biases stay."""
 
     name = "dropconnect"
-    about = "every single weight is kept or zero, independently"
     zero = True
 
     def refusal(self, name: str, shape: tuple[int, ...]) -> str:
@@ -86,7 +82,6 @@ class Dropout(DropConnect):
     """Every input unit of a layer is kept or dropped: z per row of W_i (an input channel of a convolution)."""
 
     name = "dropout"
-    about = "every input unit of a layer is kept or dropped"
     rows = True
 
     def view(self, weight: Tensor, module: nn.Module) -> tuple[int, ...]:
@@ -106,7 +101,6 @@ class Member(Layer):
     """An explicit ensemble: one z for the whole network."""
 
     name = "member"
-    about = "one component for the whole network: an explicit ensemble"
 
     def unit(self, name: str) -> str:
         return ""
@@ -131,10 +125,5 @@ def _input_axis(module: nn.Module) -> int:
     return 0 if in_front or type(module).__name__ == "Conv1D" else 1
 
 
-ASSIGNMENTS: dict[str, Assignment] = {
-    "layer": Layer(),
-    "element": Element(),
-    "dropout": Dropout(),
-    "dropconnect": DropConnect(),
-    "member": Member(),
-}
+KINDS: tuple[Assignment, ...] = (Layer(), Element(), Dropout(), DropConnect(), Member())
+ASSIGNMENTS = {kind.name: kind for kind in KINDS}

@@ -134,9 +134,10 @@ class Components(Posterior):
             yield len(part), self._drawn(part, generator)
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
-        return call_with(
-            net, self.slots, lambda names: {n: weights[n] for n in names if n in weights}, call, self.guard
-        )
+        def values(names: list[str]) -> Mapping[str, Any]:
+            return {name: weights[name] for name in names if name in weights}
+
+        return call_with(net, self.slots, values, call, self.guard)
 
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
         """Σ_k p_k M_k."""

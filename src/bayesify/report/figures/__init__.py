@@ -1,6 +1,6 @@
-"""Figures as matplotlib objects, from plain arrays. `svg` makes one part of a page, `save` a file."""
+"""Figures as matplotlib objects, from plain arrays. `svg` makes one part of a page."""
 
-from bayesify.report.figures import calibration, conformal, examples, posterior, shift
-from bayesify.report.figures.svg import save, svg
+from bayesify.report.figures import calibration, examples, posterior, shift
+from bayesify.report.figures.svg import svg
 
-__all__ = ["calibration", "conformal", "examples", "posterior", "save", "shift", "svg"]
+__all__ = ["calibration", "examples", "posterior", "shift", "svg"]

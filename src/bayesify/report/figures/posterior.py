@@ -5,18 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesify.report.figures.style import (
-    BAD,
-    COLOURS,
-    GOOD,
-    MUTED,
-    labelled,
-    legend,
-    lines,
-    new,
-    percent,
-    whole,
-)
+from bayesify.report.figures import style
 
 Series = Sequence[tuple[str, np.ndarray, np.ndarray]]
 
@@ -25,30 +14,30 @@ def phase_transition(
     epoch: np.ndarray, log_alpha: np.ndarray, deterministic: np.ndarray, ensemble: np.ndarray
 ) -> Any:
     """log α over training, and the accuracy of the mean network and of the ensemble (paper 5, Fig. 1)."""
-    figure, axes = new(4.4, 3.4)
-    axes.plot(epoch, ensemble, color=GOOD, linewidth=1.8, label="ensemble")
-    axes.plot(epoch, deterministic, color=BAD, linewidth=1.8, label="mean network")
-    labelled(axes, "epoch", "accuracy")
-    whole(axes)
-    percent(axes, "y")
+    figure, axes = style.new(4.4, 3.4)
+    axes.plot(epoch, ensemble, color=style.GOOD, linewidth=1.8, label="ensemble")
+    axes.plot(epoch, deterministic, color=style.BAD, linewidth=1.8, label="mean network")
+    style.labelled(axes, "epoch", "accuracy")
+    style.whole(axes)
+    style.percent(axes, "y")
     other = axes.twinx()
-    other.plot(epoch, log_alpha, color=MUTED, linewidth=1.2, linestyle=(0, (4, 3)), label="log α")
-    other.set_ylabel("log α", color=MUTED, fontsize=10)
-    other.tick_params(colors=MUTED, labelsize=9)
+    other.plot(epoch, log_alpha, color=style.MUTED, linewidth=1.2, linestyle=(0, (4, 3)), label="log α")
+    other.set_ylabel("log α", color=style.MUTED, fontsize=10)
+    other.tick_params(colors=style.MUTED, labelsize=9)
     other.spines[:].set_visible(False)
-    legend(figure, axes)
+    style.legend(figure, axes)
     return figure
 
 
 def kappa_histogram(counts: np.ndarray, edges: np.ndarray, threshold: float, title: str) -> Any:
     """Counts of log₁₀ κ; weights right of the threshold carry what was learned (paper 5, eq. 16, Fig. 3)."""
-    figure, axes = new(3.4, 2.9)
-    axes.stairs(counts, edges, fill=True, color=GOOD, alpha=0.8)
-    axes.axvline(threshold, color=BAD, linewidth=1.4)
+    figure, axes = style.new(3.4, 2.9)
+    axes.stairs(counts, edges, fill=True, color=style.GOOD, alpha=0.8)
+    axes.axvline(threshold, color=style.BAD, linewidth=1.4)
     axes.set(yscale="log", ylim=(0.5, None))
     seen = np.flatnonzero(counts)
     axes.set_xlim(min(edges[seen[0]], threshold) - 1, max(edges[seen[-1] + 1], threshold) + 1)
-    labelled(axes, "log₁₀ κ", "weights", title)
+    style.labelled(axes, "log₁₀ κ", "weights", title)
     return figure
 
 
@@ -56,41 +45,36 @@ def sampler_diagnostics(
     step: np.ndarray, quantities: Mapping[str, np.ndarray], expected: Mapping[str, float]
 ) -> Any:
     """Quantities of a sampler over its steps (kinetic temperature, thermostat), with what theory expects."""
-    figure, axes = new(4.4, 3.2)
+    figure, axes = style.new(4.4, 3.2)
     for number, (name, values) in enumerate(quantities.items()):
-        colour = COLOURS[number % len(COLOURS)]
+        colour = style.COLOURS[number % len(style.COLOURS)]
         axes.plot(step, values, color=colour, linewidth=1.3, label=name)
         if name in expected:
             axes.axhline(expected[name], color=colour, linewidth=0.9, linestyle=(0, (4, 3)))
-    labelled(axes, "step", "in units of T, and of D")
-    legend(figure, axes)
+    style.labelled(axes, "step", "in units of T, and of D")
+    style.legend(figure, axes)
     return figure
 
 
 def autocorrelation(lag: np.ndarray, rho: np.ndarray, x: str) -> Any:
     """How alike two values of a series are that lie so far apart; 0 is independent."""
-    figure, axes = new(4.4, 3.2)
+    figure, axes = style.new(4.4, 3.2)
     width = 0.8 * float(lag[1] - lag[0]) if len(lag) > 1 else 0.8
-    axes.bar(lag, rho, width=width, color=GOOD)
-    axes.axhline(0, color=MUTED, linewidth=0.9)
-    labelled(axes, x, "autocorrelation of the loss")
+    axes.bar(lag, rho, width=width, color=style.GOOD)
+    axes.axhline(0, color=style.MUTED, linewidth=0.9)
+    style.labelled(axes, x, "autocorrelation of the loss")
     return figure
 
 
 def draw_losses(series: Series) -> Any:
     """The loss of the draws of each chain, in the order in which they were kept."""
-    figure = lines(series, "stored draw", "mean −log p(target)")
-    whole(figure.axes[0])
+    figure = style.lines(series, "stored draw", "mean −log p(target)")
+    style.whole(figure.axes[0])
     return figure
 
 
-def kl_error(series: Series) -> Any:
-    """|KL estimate − KL| against the number of draws M, both logarithmic (paper 1, Fig. 2)."""
-    return cost_against_draws(series, "|KL estimate − KL| (nats)")
-
-
 def cost_against_draws(series: Series, y: str) -> Any:
-    """Memory or time against the number of draws M (paper 1, Fig. 1 and 6)."""
-    figure = lines(series, "number of draws M", y)
+    """Memory, time or error against the number of draws M, both logarithmic (paper 1, Fig. 1, 2 and 6)."""
+    figure = style.lines(series, "number of draws M", y)
     figure.axes[0].set(xscale="log", yscale="log")
     return figure

@@ -1,4 +1,4 @@
-"""Figures of inputs that differ from training (unknown, corrupted, rotated, noisy, attacked), and of pruning."""
+"""Figures of inputs that differ from training (unknown, corrupted, rotated, noisy, attacked)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,28 +54,18 @@ def corruption_map(accuracy: np.ndarray, names: Sequence[str], title: str) -> An
 
 def against_rotation(series: Series, y: str) -> Any:
     """A number against the angle of rotation."""
-    figure = _against(series, "rotation (degrees)", y)
+    figure = against(series, "rotation (degrees)", y)
     figure.axes[0].set_xticks([0, 45, 90, 135, 180])
     return figure
 
 
 def against_snr(series: Series, y: str) -> Any:
     """A number against the signal-to-noise ratio, noise growing to the right."""
-    figure = _against(series, "signal-to-noise ratio (dB), noisier to the right", y)
+    figure = against(series, "signal-to-noise ratio (dB), noisier to the right", y)
     figure.axes[0].invert_xaxis()
     return figure
 
 
-def against_attack(series: Series, y: str) -> Any:
-    """A number against the strength of an attack."""
-    return _against(series, "eps, in standard deviations of the inputs", y)
-
-
-def _against(series: Series, x: str, y: str) -> Any:
+def against(series: Series, x: str, y: str) -> Any:
     """Lines of the accuracy, in percent, or of another number."""
     return lines(series, x, y, percents="y" if y == "accuracy" else "")
-
-
-def pruning(series: Series) -> Any:
-    """Accuracy against the share of weights set to zero."""
-    return lines(series, "share of weights set to zero", "accuracy", percents="xy")

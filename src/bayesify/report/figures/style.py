@@ -9,16 +9,8 @@ import numpy as np
 INK, MUTED, GRID, PAPER = "#010203", "#010204", "#010205", "#010206"
 #: readable on white and on near-black; told apart by people who see red and green alike, with MARKERS' help
 COLOURS = (
-    "#3b7dd8",
-    "#e0802a",
-    "#1f9e78",
-    "#c4529b",
-    "#8a6fdf",
-    "#2ba3b8",
-    "#a68a21",
-    "#d64c5e",
-    "#6b8e3a",
-    "#8d7b68",
+    *("#3b7dd8", "#e0802a", "#1f9e78", "#c4529b", "#8a6fdf"),
+    *("#2ba3b8", "#a68a21", "#d64c5e", "#6b8e3a", "#8d7b68"),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 GOOD, BAD = COLOURS[0], COLOURS[7]

@@ -1,6 +1,6 @@
 """The corruptions of ImageNet-C and CIFAR-10-C, batched in torch: 15 and 4 more, at five severities.
 
-Adding one: a function (x, constants, generator) and a line in CORRUPTIONS with the constants of both sizes.
+Adding one: a function (x, constants, generator) and its Corruption, with the constants of both sizes, in the table.
 The constants are those of Hendrycks and Dietterich, 2019 ("Benchmarking Neural Network Robustness to Common
 Corruptions and Perturbations"); motion is drawn as in the package imagecorruptions, not by ImageMagick, and
 the ice of `frost` is made up (see there).
@@ -49,35 +49,31 @@ def _elastic(side: int, *rows: tuple[float, float, float]) -> tuple[tuple[float,
     return tuple(tuple(side * value for value in row) for row in rows)
 
 
-CORRUPTIONS: dict[str, Corruption] = {
-    "gaussian_noise": Corruption(
-        noise.gaussian_noise, (0.04, 0.06, 0.08, 0.09, 0.10), (0.08, 0.12, 0.18, 0.26, 0.38)
-    ),
-    "shot_noise": Corruption(noise.shot_noise, (500, 250, 100, 75, 50), (60, 25, 12, 5, 3)),
-    "impulse_noise": Corruption(
-        noise.impulse_noise, (0.01, 0.02, 0.03, 0.05, 0.07), (0.03, 0.06, 0.09, 0.17, 0.27)
-    ),
-    "defocus_blur": Corruption(
+_ALL = (
+    Corruption(noise.gaussian_noise, (0.04, 0.06, 0.08, 0.09, 0.10), (0.08, 0.12, 0.18, 0.26, 0.38)),
+    Corruption(noise.shot_noise, (500, 250, 100, 75, 50), (60, 25, 12, 5, 3)),
+    Corruption(noise.impulse_noise, (0.01, 0.02, 0.03, 0.05, 0.07), (0.03, 0.06, 0.09, 0.17, 0.27)),
+    Corruption(
         blur.defocus_blur,
         ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
         ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
     ),
-    "glass_blur": Corruption(
+    Corruption(
         blur.glass_blur,
         ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
         ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
     ),
-    "motion_blur": Corruption(
+    Corruption(
         blur.motion_blur,
         ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
         ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
     ),
-    "zoom_blur": Corruption(
+    Corruption(
         blur.zoom_blur,
         ((1.06, 0.01), (1.11, 0.01), (1.16, 0.01), (1.21, 0.01), (1.26, 0.01)),
         ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03)),
     ),
-    "snow": Corruption(
+    Corruption(
         weather.snow,
         (
             (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
@@ -94,19 +90,19 @@ CORRUPTIONS: dict[str, Corruption] = {
             (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
         ),
     ),
-    "frost": Corruption(
+    Corruption(
         weather.frost,
         ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
         ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
     ),
-    "fog": Corruption(
+    Corruption(
         weather.fog,
         ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
         ((1.5, 2), (2.0, 2), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)),
     ),
-    "brightness": Corruption(colour.brightness, (0.05, 0.1, 0.15, 0.2, 0.3), (0.1, 0.2, 0.3, 0.4, 0.5)),
-    "contrast": Corruption(colour.contrast, (0.75, 0.5, 0.4, 0.3, 0.15), (0.4, 0.3, 0.2, 0.1, 0.05)),
-    "elastic_transform": Corruption(
+    Corruption(colour.brightness, (0.05, 0.1, 0.15, 0.2, 0.3), (0.1, 0.2, 0.3, 0.4, 0.5)),
+    Corruption(colour.contrast, (0.75, 0.5, 0.4, 0.3, 0.15), (0.4, 0.3, 0.2, 0.1, 0.05)),
+    Corruption(
         elastic.elastic_transform,
         _elastic(
             32, (0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)
@@ -115,13 +111,11 @@ CORRUPTIONS: dict[str, Corruption] = {
             244, (2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02)
         ),
     ),
-    "pixelate": Corruption(compression.pixelate, (0.95, 0.9, 0.85, 0.75, 0.65), (0.6, 0.5, 0.4, 0.3, 0.25)),
-    "jpeg_compression": Corruption(compression.jpeg_compression, (80, 65, 58, 50, 40), (25, 18, 15, 10, 7)),
-    "speckle_noise": Corruption(
-        noise.speckle_noise, (0.06, 0.1, 0.12, 0.16, 0.2), (0.15, 0.2, 0.35, 0.45, 0.6), extra=True
-    ),
-    "gaussian_blur": Corruption(blur.gaussian_blur, (0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), extra=True),
-    "spatter": Corruption(
+    Corruption(compression.pixelate, (0.95, 0.9, 0.85, 0.75, 0.65), (0.6, 0.5, 0.4, 0.3, 0.25)),
+    Corruption(compression.jpeg_compression, (80, 65, 58, 50, 40), (25, 18, 15, 10, 7)),
+    Corruption(noise.speckle_noise, (0.06, 0.1, 0.12, 0.16, 0.2), (0.15, 0.2, 0.35, 0.45, 0.6), extra=True),
+    Corruption(blur.gaussian_blur, (0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), extra=True),
+    Corruption(
         spatter.spatter,
         (
             (0.62, 0.1, 0.7, 0.7, 0.5, 0),
@@ -139,13 +133,14 @@ CORRUPTIONS: dict[str, Corruption] = {
         ),
         extra=True,
     ),
-    "saturate": Corruption(
+    Corruption(
         colour.saturate,
         ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
         ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
         extra=True,
     ),
-}
+)
+CORRUPTIONS = {each.function.__name__: each for each in _ALL}
 
 #: the fifteen that CIFAR-10-C and ImageNet-C results average
 COMMON = tuple(name for name, entry in CORRUPTIONS.items() if not entry.extra)

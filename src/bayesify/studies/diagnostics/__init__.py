@@ -10,8 +10,7 @@ from bayesify.studies.diagnostics.monitor import Monitor, Row
 from bayesify.studies.diagnostics.phase_transition import PhaseRecorder, PhaseTransition
 from bayesify.studies.diagnostics.plot import plot
 from bayesify.studies.diagnostics.sampler_record import SamplerRecorder
-from bayesify.studies.diagnostics.short_run import tune
-from bayesify.studies.diagnostics.tuning import Suggestion, suggest
+from bayesify.studies.diagnostics.tuning import Suggestion, suggest, tune
 from bayesify.studies.diagnostics.variance import log_alpha, zero_mean
 from bayesify.studies.diagnostics.verdict import verdict
 

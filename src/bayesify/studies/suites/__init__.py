@@ -1,7 +1,7 @@
 """Evaluations that make up a results section. Adding one: a file here and a line in SUITES.
 
 Each is a function of a `Subject` and gives an `Outcome`: numbers, and arrays for the figures of a report. A report has
-a table of its numbers, or the chapter of the same name in `report.SECTIONS`; papers stand in `report.papers.PAPERS`.
+a table of its numbers, or the chapter of the same name in `report.SECTIONS`; papers stand in `report.build.PAPERS`.
 """
 
 from collections.abc import Callable, Iterable

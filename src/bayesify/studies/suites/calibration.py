@@ -109,9 +109,8 @@ def thumbnails(images: Tensor) -> np.ndarray:
 def _tempered(subject: Subject) -> tuple[dict[str, float], dict[str, np.ndarray]]:
     """Metrics after temperature scaling on the validation part, as "tempered/…"."""
     assert subject.val is not None
-    temperature = best_calibration(
-        subject.model, subject.batches(subject.val), subject.num_draws, subject.generator()
-    )
+    batches, generator = subject.batches(subject.val), subject.generator()
+    temperature = best_calibration(subject.model, batches, subject.num_draws, generator)
     tally = subject.tally(Calibrated(subject.model, temperature))
     wanted = ("nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece")
     metrics = {f"tempered/{key}": value for key, value in tally.metrics().items() if key in wanted}

@@ -66,9 +66,8 @@ def read_evaluation(folder: Path) -> Evaluation | None:
     if not path.exists():
         return None
     content = read_json(path)
-    if isinstance(content, dict) and fits(
-        content.get("bayesify_evaluation"), Annotated[int, Range(above=FORMAT)]
-    ):
+    written = content.get("bayesify_evaluation") if isinstance(content, dict) else None
+    if fits(written, Annotated[int, Range(above=FORMAT)]):
         raise ValueError(f"{path} was written by a newer bayesify: upgrade bayesify")
     check_content(content, WRITTEN, path)
     arrays: dict[str, dict[str, np.ndarray]] = {name: {} for name in content["metrics"]}

@@ -25,9 +25,8 @@ def variance_suite(subject: Subject) -> Outcome:
             f"suite 'variance' is for variance networks; this run is by method {model.method.name!r}: "
             f"train with --method variance"
         )
-    modes = inference_modes(
-        model, list(subject.batches(subject.test)), subject.num_draws, subject.generator()
-    )
+    batches = list(subject.batches(subject.test))
+    modes = inference_modes(model, batches, subject.num_draws, subject.generator())
     metrics = {f"{mode}/accuracy": numbers["accuracy"] for mode, numbers in modes.items()}
     part = subject.first(MOST_EXAMPLES)
     found = kappa(model, subject.batches(part), generator=subject.generator())

@@ -74,9 +74,8 @@ def entering(layer: Any, x: Tensor) -> Tensor | None:
     x = nn.functional.pad(x, both)
     if x.dim() != 2 + spatial or any(size < r for size, r in zip(x.shape[2:], reach, strict=True)):
         return None
-    for dim, (r, stride, dilation) in enumerate(
-        zip(reach, layer.stride, layer.dilation, strict=True), start=2
-    ):
+    windows = zip(reach, layer.stride, layer.dilation, strict=True)
+    for dim, (r, stride, dilation) in enumerate(windows, start=2):
         x = x.unfold(dim, r, stride)[..., ::dilation]
     x = x.movedim(1, 1 + spatial)  # (examples, *places, inputs, *kernel), of the same memory
     every = math.ceil((math.prod(x.shape[: 1 + spatial]) / ROWS) ** (1 / spatial))

@@ -1,4 +1,7 @@
-"""The page docs/families_and_priors.md: python -m bayesify.divergences.matrix > docs/families_and_priors.md"""
+"""The page docs/families_and_priors.md: which pairs of a family and a prior have a KL, and by which estimators.
+
+python benchmarks/families_and_priors.py > docs/families_and_priors.md
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -35,8 +38,8 @@ PRIOR_OPTIONS: list[tuple[str, dict[str, Any]]] = [
 HEAD = """# Families and priors
 
 Which pairs of a posterior family and a prior have a KL, and by which estimators. This page is written by
-`python -m bayesify.divergences.matrix`, which decides every cell from supports, moments and tuples; a test keeps it up
-to date. Ask for one pair, with your options, by `bayesify.divergences.support(family, prior, **family_options)`.
+`python benchmarks/families_and_priors.py`, which decides every cell from supports, moments and tuples; a test keeps it
+up to date. Ask for one pair, with your options, by `bayesify.divergences.support(family, prior, **family_options)`.
 
 | mark | meaning |
 |---|---|
