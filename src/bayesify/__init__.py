@@ -13,8 +13,7 @@ from bayesify.evaluation import metrics
 from bayesify.evaluation.acquisition import acquisition
 from bayesify.evaluation.calibrate import calibrate
 from bayesify.evaluation.conformal import conformal
-from bayesify.evaluation.evaluate import evaluate
-from bayesify.evaluation.inference_modes import inference_modes
+from bayesify.evaluation.evaluate import evaluate, inference_modes
 from bayesify.families import family
 from bayesify.files.export import export
 from bayesify.files.merge import merge

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bayesify.cli import meanings, settings, where_text
+from bayesify.cli import settings, show, where_text
 from bayesify.cli.build import build_method, full_likelihood, full_method, full_net
 from bayesify.cli.options import TrainTable
 from bayesify.cli.settings import contradictions, from_assignments, from_file, merged, parse_value
@@ -186,5 +186,5 @@ def test_likelihoods_follow_the_task() -> None:
 
 
 def test_examples_in_docstrings_run() -> None:
-    for module in (meanings, settings, where_text):
+    for module in (settings, show, where_text):
         assert doctest.testmod(importlib.import_module(module.__name__)).failed == 0

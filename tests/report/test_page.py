@@ -9,8 +9,7 @@ from report_data import evaluation, several
 
 from bayesify.report import Report
 from bayesify.report.comparison import grouped
-from bayesify.report.figures.shift import pruning
-from bayesify.report.figures.style import COLOURS
+from bayesify.report.figures.style import COLOURS, lines
 from bayesify.report.sections import series
 from bayesify.studies.suites import Evaluation
 
@@ -105,7 +104,7 @@ def test_figures_of_one_run_say_which(page: Path) -> None:
 def test_a_row_keeps_its_colour_where_others_are_missing() -> None:
     rows = grouped([evaluation("a", "point"), evaluation("b", "vdp"), evaluation("c", "emp")])
     del rows[1].first.outcomes["compression"]
-    (axes,) = pruning(series(rows, "compression", "share", "accuracy")).axes
+    (axes,) = lines(series(rows, "compression", "share", "accuracy"), "share", "accuracy").axes
     assert [line.get_label() for line in axes.lines] == ["a", "c"]
     assert [line.get_color() for line in axes.lines] == [COLOURS[0], COLOURS[2]]
 

@@ -55,9 +55,9 @@ def report(
 
 def evaluation_of(folder: Path, device: str, net: str | None = None, trust: bool = False) -> "Evaluation":
     """What is stored about a run, with its facts; evaluated first where nothing is stored."""
-    from bayesify.cli.evaluate import run_suites_of
     from bayesify.cli.recording import recorded
     from bayesify.cli.run import Run
+    from bayesify.cli.suites import run_suites_of
     from bayesify.cli.terminal import note
     from bayesify.studies.suites import read_evaluation
 

@@ -12,6 +12,8 @@ from bayesify.evaluation import metrics
 from bayesify.evaluation.metrics import ClassificationTally, RegressionTally
 from bayesify.evaluation.metrics.registry import measured, needs_whole, reported
 from bayesify.likelihoods.shapes import match_real
+from bayesify.model import BayesianModule
+from bayesify.predict.at_means import AtMeans
 from bayesify.predict.decisions import UNCERTAINTIES
 from bayesify.predict.nonfinite import counted_from
 from bayesify.predict.predictive import Predictive
@@ -89,13 +91,21 @@ def predictions(
     model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None, **options: Any
 ) -> Iterator[tuple[Predictive, Tensor]]:
     """What `model` predicts for every batch, and the batch's targets beside it."""
+    device = next(model.parameters()).device
+    for prediction, batch in _predicted(model, loader, num_draws, generator, **options):
+        yield prediction, to_device(target_of(batch), device)
+
+
+def _predicted(
+    model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None, **options: Any
+) -> Iterator[tuple[Predictive, Any]]:
+    """What `model` predicts for every batch, and the batch."""
     first = 0
     for batch in loader:
-        target = to_device(target_of(batch), next(model.parameters()).device)
         with counted_from(first):
             prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator, **options)
         first += len(prediction)
-        yield prediction, target
+        yield prediction, batch
 
 
 def add_prediction(tally: ClassificationTally, prediction: Predictive, target: Tensor) -> None:
@@ -125,11 +135,7 @@ def scores_of(
 ) -> dict[str, Tensor]:
     """name of a score -> one number per input of `loader`; targets, if any, are not looked at."""
     parts: list[dict[str, Tensor]] = []
-    first = 0
-    for batch in loader:
-        with counted_from(first):
-            prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator, **options)
-        first += len(prediction)
+    for prediction, _ in _predicted(model, loader, num_draws, generator, **options):
         parts.append({name: score(prediction).flatten().cpu() for name, score in SCORES.items()})
     if not parts:
         raise ValueError("the ood loader is empty: nothing to compare with")
@@ -169,3 +175,26 @@ def _crps(prediction: Predictive, target: Tensor) -> Tensor:
         return metrics.crps_each(normals.means, normals.variances, target)
     law = prediction.law.double()
     return metrics.crps_of(law.cdf, law.quantile, target, prediction.likelihood.is_discrete)
+
+
+@checked
+def inference_modes(
+    model: BayesianModule, loader: Iterable[Any], num_draws: Count = 20, generator: Generator | None = None
+) -> dict[str, dict[str, float]]:
+    """Metrics of `bf.evaluate` in each mode of `model.predict`; batch norm uses its running statistics in all of them.
+
+    deterministic  the network at the mean of its weights (3); in a deep ensemble every member at its own
+    stochastic     one draw (2) with K = 1; in a deep ensemble one of every member
+    ensemble       the average over `num_draws` draws (2)
+
+    Where the modes agree the mean stands for the posterior. Where only the deterministic one is at chance, what was
+    learned is in the variances: predict with draws.
+
+    >>> modes = bf.inference_modes(model, test_loader, num_draws=50)
+    >>> modes["deterministic"]["accuracy"], modes["ensemble"]["accuracy"]
+    """
+    return {
+        "deterministic": evaluate(AtMeans(model), loader, 1),
+        "stochastic": evaluate(model, loader, 1, generator=generator),
+        "ensemble": evaluate(model, loader, num_draws, generator=generator),
+    }

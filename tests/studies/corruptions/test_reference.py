@@ -14,9 +14,9 @@ from torch import Generator, Tensor
 
 from bayesify.studies.corruptions import CORRUPTIONS, corrupt
 from bayesify.studies.corruptions.blur import glass_blur
-from bayesify.studies.corruptions.colour import from_hsv, to_hsv
 from bayesify.studies.corruptions.elastic import elastic_transform
 from bayesify.studies.corruptions.filters import gaussian, motion
+from bayesify.studies.corruptions.pixels import from_hsv, to_hsv
 from bayesify.studies.corruptions.spatter import distance_to, edges, equalised
 
 REFERENCE = np.load(Path(__file__).parent / "imagecorruptions_reference.npz")

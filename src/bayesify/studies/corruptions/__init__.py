@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from bayesify.checks import checked
 from bayesify.names import lookup
-from bayesify.studies.corruptions import blur, colour, compression, elastic, noise, spatter, weather
+from bayesify.studies.corruptions import blur, compression, elastic, pixels, spatter, weather
 from bayesify.studies.corruptions.filters import as_bytes
 from bayesify.studies.corruptions.shift import add_noise, rotate
 
@@ -50,9 +50,9 @@ def _elastic(side: int, *rows: tuple[float, float, float]) -> tuple[tuple[float,
 
 
 _ALL = (
-    Corruption(noise.gaussian_noise, (0.04, 0.06, 0.08, 0.09, 0.10), (0.08, 0.12, 0.18, 0.26, 0.38)),
-    Corruption(noise.shot_noise, (500, 250, 100, 75, 50), (60, 25, 12, 5, 3)),
-    Corruption(noise.impulse_noise, (0.01, 0.02, 0.03, 0.05, 0.07), (0.03, 0.06, 0.09, 0.17, 0.27)),
+    Corruption(pixels.gaussian_noise, (0.04, 0.06, 0.08, 0.09, 0.10), (0.08, 0.12, 0.18, 0.26, 0.38)),
+    Corruption(pixels.shot_noise, (500, 250, 100, 75, 50), (60, 25, 12, 5, 3)),
+    Corruption(pixels.impulse_noise, (0.01, 0.02, 0.03, 0.05, 0.07), (0.03, 0.06, 0.09, 0.17, 0.27)),
     Corruption(
         blur.defocus_blur,
         ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
@@ -100,8 +100,8 @@ _ALL = (
         ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
         ((1.5, 2), (2.0, 2), (2.5, 1.7), (2.5, 1.5), (3.0, 1.4)),
     ),
-    Corruption(colour.brightness, (0.05, 0.1, 0.15, 0.2, 0.3), (0.1, 0.2, 0.3, 0.4, 0.5)),
-    Corruption(colour.contrast, (0.75, 0.5, 0.4, 0.3, 0.15), (0.4, 0.3, 0.2, 0.1, 0.05)),
+    Corruption(pixels.brightness, (0.05, 0.1, 0.15, 0.2, 0.3), (0.1, 0.2, 0.3, 0.4, 0.5)),
+    Corruption(pixels.contrast, (0.75, 0.5, 0.4, 0.3, 0.15), (0.4, 0.3, 0.2, 0.1, 0.05)),
     Corruption(
         elastic.elastic_transform,
         _elastic(
@@ -113,7 +113,7 @@ _ALL = (
     ),
     Corruption(compression.pixelate, (0.95, 0.9, 0.85, 0.75, 0.65), (0.6, 0.5, 0.4, 0.3, 0.25)),
     Corruption(compression.jpeg_compression, (80, 65, 58, 50, 40), (25, 18, 15, 10, 7)),
-    Corruption(noise.speckle_noise, (0.06, 0.1, 0.12, 0.16, 0.2), (0.15, 0.2, 0.35, 0.45, 0.6), extra=True),
+    Corruption(pixels.speckle_noise, (0.06, 0.1, 0.12, 0.16, 0.2), (0.15, 0.2, 0.35, 0.45, 0.6), extra=True),
     Corruption(blur.gaussian_blur, (0.4, 0.6, 0.7, 0.8, 1), (1, 2, 3, 4, 6), extra=True),
     Corruption(
         spatter.spatter,
@@ -134,7 +134,7 @@ _ALL = (
         extra=True,
     ),
     Corruption(
-        colour.saturate,
+        pixels.saturate,
         ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
         ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
         extra=True,

@@ -15,9 +15,9 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify.atomic import read_json, write_text
-from bayesify.evaluation.evaluate import evaluate
-from bayesify.evaluation.inference_modes import MODES, inference_modes
+from bayesify.evaluation.evaluate import evaluate, inference_modes
 from bayesify.model import BayesianModule
+from bayesify.predict.prediction import MODES
 from bayesify.studies.diagnostics.curvature import kappa
 from bayesify.studies.diagnostics.variance import log_alpha, variance_posterior
 

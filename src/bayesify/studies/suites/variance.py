@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from bayesify.evaluation.inference_modes import inference_modes
+from bayesify.evaluation.evaluate import inference_modes
 from bayesify.posteriors.variance import VarianceFactorized
 from bayesify.studies.diagnostics import kappa, log_alpha
 from bayesify.studies.diagnostics.phase_transition import EDGES, LOG_KAPPA_0, histogram
