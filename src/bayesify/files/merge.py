@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from bayesify.files.differences import first_few
+from bayesify.files.differences import first_few, shapes_of
 from bayesify.files.storage import load
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.base import LEARNED
@@ -18,6 +18,8 @@ from bayesify.methods import DeepEnsemble, Method
 from bayesify.model import BayesianModule, bayesify
 from bayesify.posteriors import Members, Posterior, without_guards
 from bayesify.weights.copies import copy_of
+from bayesify.weights.units import NAME as UNITS
+from bayesify.weights.units import like_stored
 
 
 class Member(NamedTuple):
@@ -63,6 +65,11 @@ def merge(
     members = [member for path, model in zip(files, models, strict=True) for member in _members(path, model)]
     _check_same(members)
     _warn_of_copies(members)
+    units = next((member.net for member in members if hasattr(member.net, UNITS)), None)
+    for each in members if units is not None else ():
+        if not hasattr(each.net, UNITS):
+            like_stored([each.net], shapes_of(units.state_dict()), "")
+    like_stored([net], shapes_of(members[0].net.state_dict()), "")
     num_data = {model.num_data for model in models}
     method = DeepEnsemble(members[0].method.fixed_to(members[0].random), len(members))
     with warnings.catch_warnings():

@@ -45,6 +45,7 @@ from bayesify.samplers import SamplingWarning
 from bayesify.weights import Call, Selection, as_call
 from bayesify.weights.calls import is_sharded, is_sharded_unit
 from bayesify.weights.copies import copy_of
+from bayesify.weights.units import described, folded
 
 SCRATCH, PRETRAINED = "scratch", "pretrained"
 #: what a network knows when it becomes Bayesian
@@ -284,6 +285,7 @@ class BayesianModule(nn.Module):
         order = [f"where.input and where.output decided {rule}"] if rule else []
         if self.chosen:
             order.append(self.chosen)
+        order += described(self.net)
         order += [note for note in self.method.notes() if note.replace(" ", "=", 1) not in self.chosen]
         if self.calibration is not None:
             order.append(f"predictions are calibrated: {quantity(self.likelihood)} {self.calibration:.4g}")
@@ -349,7 +351,7 @@ class BayesianModule(nn.Module):
 
     def _copy(self, member: int, weights: dict[str, Tensor]) -> nn.Module:
         net = without_guards(copy_of(self.posterior.nets(self.net)[member]))
-        return self.posterior.install(net, weights)
+        return folded(self.posterior.install(net, weights))
 
     def _locked(self) -> Any:
         """Swapping weights is not thread-safe; compiled code cannot hold a lock and does not swap."""
