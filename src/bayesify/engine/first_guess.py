@@ -68,11 +68,11 @@ def first_guess(
 def _in_units(model: BayesianModule, output: Any, mean: Tensor, std: float) -> str | None:
     """Let networks learn (y − mean) / std where that is something else than y, and their output has such a map."""
     standard = 1 / NEAR <= std <= NEAR and float(mean.abs().max()) <= NEAR * std
-    known = hasattr(model.net, UNITS)  # of other targets
-    if std <= TINY or (standard and not known) or model.output is not None:
+    known: Any = getattr(model.net, UNITS, None)  # of other targets
+    if std <= TINY or (standard and known is None) or model.output is not None:
         return None
     rows = model.likelihood.units(output, mean, std)
-    if rows is None or (known and torch.equal(rows.to(model.net.target_units), model.net.target_units)):
+    if rows is None or (known is not None and torch.equal(rows.to(known), known)):
         return None
     set_units(model.posterior.nets(model.net), rows)
     return "the network learns (y - mean) / std, and what it returns is in their units"

@@ -65,11 +65,9 @@ def merge(
     members = [member for path, model in zip(files, models, strict=True) for member in _members(path, model)]
     _check_same(members)
     _warn_of_copies(members)
-    units = next((member.net for member in members if hasattr(member.net, UNITS)), None)
-    for each in members if units is not None else ():
-        if not hasattr(each.net, UNITS):
-            like_stored([each.net], shapes_of(units.state_dict()), "")
-    like_stored([net], shapes_of(members[0].net.state_dict()), "")
+    held = [shapes_of(member.net.state_dict()) for member in members]
+    like = next((shapes for shapes in held if UNITS in shapes), {})
+    like_stored([net, *(member.net for member in members if UNITS not in member.net.state_dict())], like, "")
     num_data = {model.num_data for model in models}
     method = DeepEnsemble(members[0].method.fixed_to(members[0].random), len(members))
     with warnings.catch_warnings():
