@@ -239,11 +239,13 @@ class BayesianModule(nn.Module):
         with self._locked():
             self.posterior.collect()
 
-    def freeze(self, num_draws: int = 20, generator: Generator | None = None) -> Frozen:
+    def freeze(self, num_draws: int = 20, generator: Generator | None = None, augment: Any = AUTO) -> Frozen:
         """A predictor of its own for serving: fixed draws, no lock, the same numbers for the same input.
 
         num_draws: as for `predict`: shared among the members of an ensemble, and not more than a chain has
         generator: makes the draws reproducible
+        augment:   a `bf.data.CropFlip`: every draw sees a crop and flip of its own, the same for all examples and
+                   calls. "auto": `model.augment` where draws are averaged, as for `predict`. None: inputs as they are
 
         >>> frozen = model.freeze(20)
         >>> frozen(x).probs, frozen(x).mutual_information  # of a regression .mean, .variance, .epistemic
@@ -251,7 +253,9 @@ class BayesianModule(nn.Module):
         check_whole(num_draws, "num_draws", 1)
         with self._copying("freeze"), evaluating(self):
             self._caution(None)
-            return freeze(self, num_draws, generator)
+            if augment == AUTO:
+                augment = None if num_draws == 1 else self.own_views()
+            return freeze(self, num_draws, generator, augment)
 
     def fit_gains(
         self, loader: Iterable[Any] | None, num_draws: int, num_examples: int, seed: int
