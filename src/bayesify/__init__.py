@@ -8,6 +8,7 @@ from bayesify.divergences import kl
 from bayesify.divergences.graph_size import graph_size
 from bayesify.engine import History, fit, fit_members
 from bayesify.engine.chains import sample_chains
+from bayesify.engine.first_guess import first_guess
 from bayesify.engine.search import search
 from bayesify.evaluation import metrics
 from bayesify.evaluation.acquisition import acquisition
@@ -97,6 +98,7 @@ __all__ = [
     "export",
     "families",
     "family",
+    "first_guess",
     "fit",
     "fit_members",
     "graph_size",

@@ -178,7 +178,7 @@ def test_the_options_of_every_net_can_stand_in_a_file(name: str) -> None:
 
 def test_likelihoods_follow_the_task() -> None:
     assert full_likelihood({}, "classification")["name"] == "categorical"
-    assert full_likelihood({}, "regression") == {"name": "normal", "std": 1.0, "learn_std": True}
+    assert full_likelihood({}, "regression") == {"name": "normal", "std": None, "learn_std": None}
     assert full_likelihood({"std": 0.5}, "regression")["std"] == 0.5
     assert full_likelihood({"name": "heteroscedastic"}, "regression") == {"name": "heteroscedastic"}
     with pytest.raises(ValueError, match=r"for classification, the data are for regression: use normal, het"):

@@ -59,7 +59,7 @@ def ensemble() -> bf.BayesianModule:
 def targets_keep_their_bits() -> None:
     """In mixed precision the network computes in bfloat16, whose 8 bits would make all these targets 1."""
     split = Split(torch.randn(40, 3), 1 + torch.arange(40.0)[:, None] / 4096)
-    made = bf.bayesify(torch.nn.Linear(3, 1), bf.Point(), "normal")
+    made = bf.bayesify(torch.nn.Linear(3, 1), bf.Point(), bf.likelihood("normal", std=1.0))
     check, seen = made.likelihood.check, []
 
     def looking(output: torch.Tensor, target: torch.Tensor, values: bool) -> torch.Tensor:

@@ -24,7 +24,7 @@ def regression(num_data: int = 40) -> tuple[torch.Tensor, torch.Tensor]:
 def make(**options: object) -> bf.BayesianModule:
     torch.manual_seed(0)
     net = nn.Linear(2, 1, bias=False)
-    return bf.bayesify(net, bf.ThermostatMCMC(**options), likelihood="normal")  # type: ignore[arg-type]
+    return bf.bayesify(net, bf.ThermostatMCMC(**options), likelihood=bf.likelihood("normal", std=1.0))  # type: ignore[arg-type]
 
 
 def test_linear_regression_by_many_chains() -> None:
@@ -160,7 +160,9 @@ def uneven() -> tuple[bf.BayesianModule, TensorDataset]:
     net = nn.Linear(1, 1, bias=False)
     method = bf.ThermostatMCMC(temperature=0.0, burn_in=0, every=100)
     y = torch.cat([torch.zeros(16, 1), torch.full((8, 1), 3.0)])
-    return bf.bayesify(net, method, "normal", num_data=24), TensorDataset(torch.ones(24, 1), y)
+    return bf.bayesify(net, method, bf.likelihood("normal", std=1.0), num_data=24), TensorDataset(
+        torch.ones(24, 1), y
+    )
 
 
 @pytest.mark.parametrize(("batch", "accumulate"), [(16, 1), (8, 2), (7, 1)])
@@ -199,6 +201,6 @@ def test_networks_that_do_not_run_side_by_side() -> None:
         "sparse gradients: make the layer with sparse=False": (nn.Embedding(9, 4, sparse=True), words),
     }
     for message, (layer, x) in layers.items():
-        model = bf.bayesify(Last(layer), bf.ThermostatMCMC(), "normal", num_data=8)
+        model = bf.bayesify(Last(layer), bf.ThermostatMCMC(), bf.likelihood("normal", std=1.0), num_data=8)
         with pytest.raises(TypeError, match=message):
             bf.sample_chains(model, [(x, y)], num_chains=2, epochs=40)

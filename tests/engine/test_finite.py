@@ -23,7 +23,9 @@ def make(**options: Any) -> bf.BayesianModule:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
     settings = {"burn_in": 0, "every": 1, **options}
-    return bf.bayesify(net, bf.ThermostatMCMC(**settings), likelihood="normal", num_data=32)
+    return bf.bayesify(
+        net, bf.ThermostatMCMC(**settings), likelihood=bf.likelihood("normal", std=1.0), num_data=32
+    )
 
 
 def diverge(model: bf.BayesianModule, lr: float, **options: Any) -> str:
@@ -125,7 +127,7 @@ def test_chains_as_members_name_the_one() -> None:
     torch.manual_seed(0)
     net = nn.Linear(3, 1)
     method = bf.DeepEnsemble(bf.ThermostatMCMC(burn_in=0, every=1), 2)
-    model = bf.bayesify(net, method, likelihood="normal", num_data=32)
+    model = bf.bayesify(net, method, likelihood=bf.likelihood("normal", std=1.0), num_data=32)
     sampler = model.optimizer(lr=1e-3)
     model.loss(DATA.inputs, DATA.targets).total.backward()
     sampler.step()

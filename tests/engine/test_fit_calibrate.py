@@ -46,7 +46,7 @@ def test_a_regression_has_its_variance_scaled() -> None:
     """The noise is 0.1 and the model is told 1: the scale is close to the mean squared error."""
     x = torch.randn(400, 2, generator=Generator().manual_seed(0))
     y = x.sum(1, keepdim=True) + 0.1 * torch.randn(400, 1, generator=Generator().manual_seed(1))
-    fitted = bf.bayesify(nn.Linear(2, 1), "point", "normal")
+    fitted = bf.bayesify(nn.Linear(2, 1), "point", bf.likelihood("normal", std=1.0))
     train, val = (DataLoader(TensorDataset(x[s], y[s]), 50) for s in (slice(300), slice(300, 400)))
     history = bf.fit(fitted, train, val, epochs=30, lr=0.05, calibrate=True, progress=False)
     assert fitted.calibration is not None

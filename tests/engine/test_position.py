@@ -143,9 +143,11 @@ def test_fit_compares_num_data_with_the_loader() -> None:
     parts = torch.utils.data.TensorDataset(torch.randn(8, 3), torch.randn(8, 1))
     loader = torch.utils.data.DataLoader(parts, 4)
     for batches in (loader, [*loader]):
-        model = bf.bayesify(torch.nn.Linear(3, 1), bf.ThermostatMCMC(), "normal", num_data=160)
+        model = bf.bayesify(
+            torch.nn.Linear(3, 1), bf.ThermostatMCMC(), bf.likelihood("normal", std=1.0), num_data=160
+        )
         with pytest.warns(UserWarning, match="num_data=160, but the loader"):
             bf.sample_chains(model, batches, num_chains=2, epochs=2, lr=1e-3)
-    model = bf.bayesify(torch.nn.Linear(3, 1), "mc_vi", "normal", num_data=160)
+    model = bf.bayesify(torch.nn.Linear(3, 1), "mc_vi", bf.likelihood("normal", std=1.0), num_data=160)
     with pytest.warns(UserWarning, match="num_data=160, but the loader goes through 8"):
         bf.fit(model, loader, epochs=1, accelerator="cpu")

@@ -101,7 +101,9 @@ def test_a_cold_or_cyclic_chain_is_not_asked_whether_it_is_stationary() -> None:
 def test_a_run_that_keeps_no_draw_is_told_so(options: dict[str, Any], tmp_path: Path) -> None:
     """However cold it is, and whatever its schedule."""
     x, y = data()
-    model = bf.bayesify(nn.Linear(2, 1, bias=False), bf.ThermostatMCMC(**options), "normal", NUM)
+    model = bf.bayesify(
+        nn.Linear(2, 1, bias=False), bf.ThermostatMCMC(**options), bf.likelihood("normal", std=1.0), NUM
+    )
     with pytest.warns(bf.SamplingWarning, match="no draw was kept, and predictions are those of the last"):
         history = bf.fit(model, [(x, y)], epochs=30, folder=tmp_path, recipe=None, progress=False)
     assert "no draws yet" in history.notes[-1]

@@ -11,7 +11,7 @@ from bayesify.weights.observing.input_moments import input_moments
 
 
 def found(net: nn.Module, x: torch.Tensor, length: int = 100) -> dict[str, int]:
-    model = bf.bayesify(net, bf.ThermostatMCMC(), likelihood="normal", num_data=40)
+    model = bf.bayesify(net, bf.ThermostatMCMC(), likelihood=bf.likelihood("normal", std=1.0), num_data=40)
     names = {p: name for name, p in model.net.named_parameters()}
     return {names[p]: dim for p, dim in entrances(model, length, (x, torch.zeros(len(x), 1))).items()}  # type: ignore[index]
 
@@ -35,7 +35,7 @@ def test_a_warm_start_that_may_not_see_all_examples_has_none() -> None:
 
 
 def seen(net: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
-    model = bf.bayesify(net, bf.ThermostatMCMC(), likelihood="normal", num_data=40)
+    model = bf.bayesify(net, bf.ThermostatMCMC(), likelihood=bf.likelihood("normal", std=1.0), num_data=40)
     names = {p: name for name, p in model.net.named_parameters()} | {None: "-"}
     found = moments(model, (x, torch.zeros(len(x), 1)))
     assert all(count == len(x) for _, _, count in found.values())
@@ -108,7 +108,7 @@ def test_reduced_precision_does_not_reach_the_moments() -> None:
 def test_its_looks_follow_the_precision(precision: str) -> None:
     """Inputs of float32 before weights of another precision."""
     x = torch.randn(40, 3)
-    model = bf.bayesify(nn.Linear(3, 1), bf.ThermostatMCMC(num_kept=2), "normal")
+    model = bf.bayesify(nn.Linear(3, 1), bf.ThermostatMCMC(num_kept=2), bf.likelihood("normal", std=1.0))
     batches = DataLoader(TensorDataset(x, x[:, :1]), batch_size=10)
     history = bf.fit(model, batches, epochs=20, precision=precision, progress=False)
     assert any("heated" in note for note in history.notes) and model.posterior.num_draws == 2

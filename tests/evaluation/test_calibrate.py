@@ -215,7 +215,7 @@ def test_what_is_refused() -> None:
         counts.net.bias.fill_(1000.0)  # e^1000 is infinite
     with pytest.raises(ValueError, match="the model predicts infinite values: there is nothing to calibrate"):
         bf.calibrate(counts, [(x, torch.zeros(2))])
-    line = bf.bayesify(nn.Linear(3, 1), bf.Point(), "normal")
+    line = bf.bayesify(nn.Linear(3, 1), bf.Point(), bf.likelihood("normal", std=1.0))
     with pytest.raises(ValueError, match="variance scale came out as 0.0"):
         bf.calibrate(line, [(x, line.predict(x).mean)])
     assert isinstance(Calibrated(m, 1.0).predict(x), bf.Predictive)
@@ -233,7 +233,7 @@ def test_a_certain_prediction_stays_without_variance(temperature: float) -> None
 
 
 def test_a_calibration_that_is_no_number() -> None:
-    made = bf.bayesify(nn.Linear(2, 1), bf.Point(), "normal")
+    made = bf.bayesify(nn.Linear(2, 1), bf.Point(), bf.likelihood("normal", std=1.0))
     made.calibration = "x"  # type: ignore[assignment]
     with pytest.raises(ValueError, match="variance scale='x' must be positive and finite"):
         made.predict(torch.zeros(3, 2))

@@ -321,7 +321,7 @@ def test_what_is_refused() -> None:
     tokens = bf.bayesify(nn.Linear(2, 3), bf.Point(), bf.likelihood("categorical", class_dim=-1))
     with pytest.raises(ValueError, match=r"several labels or positions \(multi-label, segmentation\)"):
         bf.conformal(tokens, [(torch.randn(9, 5, 2), torch.randint(3, (9, 5)))])
-    dense = bf.bayesify(nn.Linear(2, 1), bf.Point(), "normal")
+    dense = bf.bayesify(nn.Linear(2, 1), bf.Point(), bf.likelihood("normal", std=1.0))
     with pytest.raises(ValueError, match=r"one number, or a row of numbers, .* shape \(9, 5, 1\)"):
         bf.conformal(dense, [(torch.randn(9, 5, 2), torch.randn(9, 5, 1))])
     heavy = model(1, bf.likelihood("student_t", df=1.5))

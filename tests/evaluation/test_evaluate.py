@@ -91,7 +91,7 @@ def test_regression(shape: tuple[int, ...]) -> None:
 def test_the_nll_of_a_regression_is_that_of_the_mixture_over_draws() -> None:
     x, y = torch.randn(8, 3), torch.randn(8, 1)
     method = bf.MonteCarloVI(init_std=1.0, where=bf.where.all)
-    model = bf.bayesify(nn.Linear(3, 1), method, "normal", num_data=8)
+    model = bf.bayesify(nn.Linear(3, 1), method, bf.likelihood("normal", std=1.0), num_data=8)
     generator = torch.Generator().manual_seed(1)
     result = bf.evaluate(model, loader(x, y, 8), num_draws=30, generator=generator)
     pred = model.predict(x, 30, keep_samples=True, generator=torch.Generator().manual_seed(1))
@@ -195,7 +195,7 @@ def test_batches_of_three_are_refused() -> None:
 
 def test_nan_in_targets_or_predictions_is_named() -> None:
     x, y = torch.randn(4, 3), torch.tensor([0.0, 1.0, math.nan, 2.0])
-    regression = bf.bayesify(nn.Linear(3, 1), "point", likelihood="normal")
+    regression = bf.bayesify(nn.Linear(3, 1), "point", likelihood=bf.likelihood("normal", std=1.0))
     with pytest.raises(ValueError, match=r"target holds NaN or infinite values"):
         bf.evaluate(regression, loader(x, y))
     x[1] = math.nan

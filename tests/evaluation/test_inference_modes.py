@@ -114,7 +114,9 @@ def test_a_tempered_model_has_the_modes_too() -> None:
 
 def test_a_regression_at_its_means_has_noise_alone() -> None:
     torch.manual_seed(0)
-    model = bf.bayesify(nn.Linear(6, 1), bf.MonteCarloVI(init_std=0.3), "normal", num_data=40)
+    model = bf.bayesify(
+        nn.Linear(6, 1), bf.MonteCarloVI(init_std=0.3), bf.likelihood("normal", std=1.0), num_data=40
+    )
     x = torch.randn(5, 6)
     found = model.predict(x, mode="deterministic")
     torch.testing.assert_close(found.mean, model.mean_net()(x).detach())

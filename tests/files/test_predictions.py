@@ -48,7 +48,7 @@ def test_rows(tmp_path: Path) -> None:
 
 
 def test_regression(tmp_path: Path) -> None:
-    model = bf.bayesify(nn.Linear(4, 2), bf.DeepEnsemble(num_members=3), "normal")
+    model = bf.bayesify(nn.Linear(4, 2), bf.DeepEnsemble(num_members=3), bf.likelihood("normal", std=1.0))
     x, y = torch.randn(7, 4), torch.randn(7, 2)
     write_predictions(model, [(x, y)], tmp_path / "p.npz")
     write_predictions(model, [(x, y)], tmp_path / "p.csv")

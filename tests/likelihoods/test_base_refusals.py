@@ -149,7 +149,7 @@ def test_counts_that_are_not_called_discrete_are_told_apart_in_calibration() -> 
 
 
 def test_sample_weights_are_not_negative() -> None:
-    model = bf.bayesify(nn.Linear(3, 1), bf.Point(), "normal")
+    model = bf.bayesify(nn.Linear(3, 1), bf.Point(), bf.likelihood("normal", std=1.0))
     for bad in (-1.0, float("nan")):
         weight = torch.ones(40).index_fill(0, torch.tensor([3]), bad)
         with pytest.raises(ValueError, match=f"sample_weight holds {bad:g}: weights must be 0 or larger"):

@@ -24,8 +24,10 @@ def test_normal_equals_scipy(extra: tuple[int, ...], learn_std: bool) -> None:
 
 
 def test_a_fixed_std_is_no_parameter_and_a_learned_one_is() -> None:
-    assert list(bf.likelihood("normal").parameters()) == []
-    assert len(list(bf.likelihood("normal", learn_std=True).parameters())) == 1
+    for options in ({"std": 1.0}, {"learn_std": False}):
+        assert list(bf.likelihood("normal", **options).parameters()) == []
+    for options in ({}, {"learn_std": True}, {"std": 0.3, "learn_std": True}):
+        assert len(list(bf.likelihood("normal", **options).parameters())) == 1
 
 
 def test_the_gradient_of_a_learned_std_is_that_of_torch_distributions() -> None:

@@ -38,7 +38,7 @@ def test_dropout_layers_stay_on_in_eval_mode_and_are_put_back() -> None:
 def test_the_draws_have_the_moments_of_dropout() -> None:
     """4000 draws of one linear layer behind dropout: mean and variance of Σ w_i m_i x_i / (1 − p)."""
     net = nn.Sequential(nn.Dropout(0.3), nn.Linear(4, 1, bias=False))
-    model = bf.bayesify(net.eval(), bf.MCDropout(), "normal", num_data=10)
+    model = bf.bayesify(net.eval(), bf.MCDropout(), bf.likelihood("normal", std=1.0), num_data=10)
     x = torch.randn(1, 4)
     with torch.no_grad():
         samples = model.predict(x, 4000, keep_samples=True).samples.double().flatten()
@@ -145,7 +145,7 @@ def test_every_example_has_its_own_units_with_the_law_of_dropout() -> None:
     with torch.no_grad():
         net[0].weight.fill_(1.0)
         net[1].weight.copy_(torch.tensor([[1.0, 2.0, 4.0]]) * (1 - p))
-    model = bf.bayesify(net, bf.MCDropout(drop_prob=p), "normal", num_data=10)
+    model = bf.bayesify(net, bf.MCDropout(drop_prob=p), bf.likelihood("normal", std=1.0), num_data=10)
     x = torch.ones(n, 1)
     found = (model.train()(x).detach(), model.predict(x, 1, keep_samples=True).samples)
     bits = torch.tensor([[k >> i & 1 for i in range(3)] for k in range(8)]).double()

@@ -218,7 +218,9 @@ def test_a_quadratic_has_the_known_stationary_covariance() -> None:
     """
     a, s, h, n, rank, every = torch.tensor([0.5, 1.0, 2.0]), 0.3, 0.2, 2000, 500, 10
     linear = nn.Linear(3, 1, bias=False)
-    model = bf.bayesify(linear, bf.SWAG(burn_in=200, every=every, rank=rank), "normal")
+    model = bf.bayesify(
+        linear, bf.SWAG(burn_in=200, every=every, rank=rank), bf.likelihood("normal", std=1.0)
+    )
     optimizer = model.optimizer(lr=h, momentum=0.0)
     generator = torch.Generator().manual_seed(0)
     noise = s * torch.randn(200 + n * every, 3, generator=generator)

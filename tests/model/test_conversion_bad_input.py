@@ -92,10 +92,10 @@ def test_targets_of_the_wrong_range_shape_or_dtype(target: torch.Tensor, message
 
 def test_regression_targets_are_never_broadcast() -> None:
     net = nn.Linear(4, 2)
-    model = bf.bayesify(net, "mc_vi", likelihood="normal", num_data=10)
+    model = bf.bayesify(net, "mc_vi", likelihood=bf.likelihood("normal", std=1.0), num_data=10)
     with pytest.raises(ValueError, match=r"target has shape \(6,\), the network's output \(6, 2\)"):
         model.loss(X, torch.randn(6))
-    one = bf.bayesify(nn.Linear(4, 1), "mc_vi", likelihood="normal", num_data=10)
+    one = bf.bayesify(nn.Linear(4, 1), "mc_vi", likelihood=bf.likelihood("normal", std=1.0), num_data=10)
     a = one.loss(X, torch.ones(6), generator=torch.Generator().manual_seed(0)).nll
     b = one.loss(X, torch.ones(6, 1), generator=torch.Generator().manual_seed(0)).nll
     assert a == b

@@ -8,14 +8,15 @@ import bayesify as bf
 CHOSEN: dict[str, tuple[bf.methods.Method, str]] = {
     "last layer": (
         bf.MonteCarloVI(),
-        "chosen for this network (convolutions with batch or group norm): where=output",
+        "chosen for this network (convolutions with batch or group norm): where=output (where: random conv",
     ),
     "a prior": (
         bf.IVON(),
         "chosen for this network (convolutions with batch or group norm): prior=normal(mean=0.0, ",
     ),
-    "of members": (bf.DeepEnsemble(bf.MonteCarloVI(), 2), "where=output"),
     "by size": (bf.DensityPropagation(), "kl_weight=0.518, prior=fan_in"),
+    "why": (bf.DensityPropagation(), " (kl_weight: the KL of so many weights would outweigh the data; "),
+    "of members": (bf.DeepEnsemble(bf.MonteCarloVI(), 2), "where=output"),
 }
 
 

@@ -67,6 +67,6 @@ def test_whole_numbers_are_whole(model: bf.BayesianModule) -> None:
 
 
 def test_a_regression_has_no_label() -> None:
-    model = bf.bayesify(nn.Linear(6, 1), bf.MonteCarloVI(), "normal", num_data=20)
+    model = bf.bayesify(nn.Linear(6, 1), bf.MonteCarloVI(), bf.likelihood("normal", std=1.0), num_data=20)
     with pytest.raises(ValueError, match=r"answers NaN for these \(label -1, of classes\)"):
         model.predict(X * float("nan"))

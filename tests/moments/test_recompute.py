@@ -26,7 +26,9 @@ NETS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 def gradients(name: str) -> dict[str, Tensor]:
     torch.manual_seed(0)
     make, shape = NETS[name]
-    model = bf.bayesify(make().double(), bf.DensityPropagation(init_std=0.5), "normal", num_data=10)
+    model = bf.bayesify(
+        make().double(), bf.DensityPropagation(init_std=0.5), bf.likelihood("normal", std=1.0), num_data=10
+    )
     output = model(torch.randn(5, *shape, dtype=torch.float64))
     (output.var.sum() + output.mean.square().sum()).backward()
     return {key: p.grad for key, p in model.named_parameters()}

@@ -53,7 +53,7 @@ def make(
     torch.manual_seed(0)
     build, shape = LAYERS[name]
     method = bf.MonteCarloVI(sampling=sampling, where=where)
-    model = bf.bayesify(build().double(), method, "normal", num_data=1)
+    model = bf.bayesify(build().double(), method, bf.likelihood("normal", std=1.0), num_data=1)
     with torch.no_grad():
         for parameter in model.posterior.parameters():
             parameter.copy_(-1 + 0.5 * torch.randn_like(parameter))
@@ -255,6 +255,8 @@ def test_a_generator_makes_the_pass_reproducible(sampling: str) -> None:
 def test_an_input_of_zeros_has_finite_gradients(dtype: torch.dtype) -> None:
     """There the output has no variance, where the square root has no gradient."""
     method = bf.MonteCarloVI(sampling="local", where=bf.where.all)
-    model = bf.bayesify(nn.Linear(3, 2, bias=False).to(dtype), method, "normal", num_data=1)
+    model = bf.bayesify(
+        nn.Linear(3, 2, bias=False).to(dtype), method, bf.likelihood("normal", std=1.0), num_data=1
+    )
     model(torch.zeros(2, 3, dtype=dtype)).sum().backward()
     assert all(bool(torch.isfinite(p.grad).all()) for p in model.parameters() if p.grad is not None)

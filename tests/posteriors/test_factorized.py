@@ -67,7 +67,7 @@ class ByHand(nn.Linear):
 
 def make(net: nn.Module, sampling: str) -> bf.BayesianModule:
     method = bf.MonteCarloVI(sampling=sampling, where=bf.where.all, init_std=0.5)
-    return bf.bayesify(net, method, "normal", num_data=1)
+    return bf.bayesify(net, method, bf.likelihood("normal", std=1.0), num_data=1)
 
 
 @SAMPLED
@@ -129,7 +129,7 @@ def test_a_second_use_found_later_sees_the_same_draw(sampling: str) -> None:
 @SAMPLED
 def test_a_second_use_found_later_leaves_the_kl_of_an_ensemble_whole(sampling: str) -> None:
     method = bf.DeepEnsemble(bf.MonteCarloVI(sampling=sampling, where=bf.where.all), num_members=3)
-    model = bf.bayesify(Sometimes(), method, "normal", num_data=1)
+    model = bf.bayesify(Sometimes(), method, bf.likelihood("normal", std=1.0), num_data=1)
     x, y = torch.randn(4, 3), torch.randn(4, 2)
     model.loss(x, y)
     torch.testing.assert_close(model.loss(x, y, again=True).kl, model.kl())

@@ -44,7 +44,7 @@ def test_variances_of_independent_normal_weights_are_exact(method: str) -> None:
 
 def test_narrow_weights_by_draws_have_the_linearised_variance() -> None:
     """20,000 draws: a variance has a standard error of √(2/n) of itself, five of them is a failure rate under 1e-6."""
-    model = bf.bayesify(net(), bf.MonteCarloVI(init_std=0.003), "normal", num_data=10)
+    model = bf.bayesify(net(), bf.MonteCarloVI(init_std=0.003), bf.likelihood("normal", std=1.0), num_data=10)
     drawn = model.predict(X, 20_000, generator=torch.Generator().manual_seed(0)).epistemic
     found = model.predict(X, mode="linearised").epistemic
     assert ((drawn / found - 1).abs() < 5 * (2 / 20_000) ** 0.5 + 2e-3).all()  # and what is not linear
@@ -117,7 +117,9 @@ def convolution() -> nn.Module:
 @pytest.mark.parametrize("make", [net, Odd, convolution])
 def test_products_layer_by_layer_are_those_of_autograd(make: Any) -> None:
     torch.manual_seed(0)
-    model = bf.bayesify(make(), bf.MonteCarloVI(where=bf.where.all), "normal", num_data=10)
+    model = bf.bayesify(
+        make(), bf.MonteCarloVI(where=bf.where.all), bf.likelihood("normal", std=1.0), num_data=10
+    )
     law = model.posterior.linear_law(model.net)
     rows = torch.randn(6, 2, 2)
     arguments = (model.net, law.slots, law.weights, as_call(X), model.pick, rows)
@@ -162,7 +164,7 @@ def test_outputs_as_numbers_and_back() -> None:
 
 
 def test_a_jacobian_beyond_all_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = bf.bayesify(net(), "mc_vi", "normal", num_data=10)
+    model = bf.bayesify(net(), "mc_vi", bf.likelihood("normal", std=1.0), num_data=10)
     monkeypatch.setattr(jacobian, "MOST_NUMBERS", 10)
     law = model.posterior.linear_law(model.net)
     eye = torch.eye(2).expand(6, 2, 2)
@@ -174,7 +176,7 @@ def test_too_many_outputs_take_draws_of_the_linearised_network(monkeypatch: pyte
     """4,000 draws: a variance has a standard error of √(2/n) of itself; six of them."""
     from bayesify.predict import linearised
 
-    model = bf.bayesify(net(), "mc_vi", "normal", num_data=10)
+    model = bf.bayesify(net(), "mc_vi", bf.likelihood("normal", std=1.0), num_data=10)
     monkeypatch.setattr(linearised, "MOST_OUTPUTS", 1)
     found = model.predict(X, 4_000, mode="linearised", generator=torch.Generator().manual_seed(0))
     assert ((found.epistemic / exact(model, X) - 1).abs() < 6 * (2 / 4_000) ** 0.5).all()

@@ -24,7 +24,7 @@ def measured(sampler: str, batch: int) -> tuple[Average, float, float]:
     model = bf.bayesify(
         nn.Linear(1, CHAINS, bias=False),
         bf.ThermostatMCMC(sampler=sampler),
-        likelihood="normal",
+        likelihood=bf.likelihood("normal", std=1.0),
         num_data=NUM,
     )
     curvature = x.square().sum().item() + 1

@@ -32,7 +32,12 @@ def test_psgld_of_an_ensemble_goes_down_at_the_pace_of_one_network() -> None:
     """The loss is the mean over members, and num_data has their number: the pace is that of SGLD in both."""
     paces = []
     for method in (bf.ThermostatMCMC(sampler="psgld"), bf.ThermostatMCMC(sampler="sgld")):
-        model = bf.bayesify(nn.Linear(3, 1), bf.DeepEnsemble(method, 4), likelihood="normal", num_data=200)
+        model = bf.bayesify(
+            nn.Linear(3, 1),
+            bf.DeepEnsemble(method, 4),
+            likelihood=bf.likelihood("normal", std=1.0),
+            num_data=200,
+        )
         made = model.optimizer(num_steps=400)
         paces.append(made.unit(next(model.parameters()), made.param_groups[0]))  # type: ignore[attr-defined]
     assert paces[0] == pytest.approx(paces[1])

@@ -93,7 +93,9 @@ def loader(batch: int = 8) -> DataLoader[Any]:
 def make(name: str, **options: Any) -> bf.BayesianModule:
     torch.manual_seed(0)
     method = bf.ThermostatMCMC(sampler=name, **{**OWN[name], "burn_in": 10, "every": 5, **options})
-    return bf.bayesify(nn.Linear(2, 1, bias=False), method, likelihood="normal", num_data=NUM)
+    return bf.bayesify(
+        nn.Linear(2, 1, bias=False), method, likelihood=bf.likelihood("normal", std=1.0), num_data=NUM
+    )
 
 
 @pytest.mark.parametrize(

@@ -112,11 +112,7 @@ def with_validation(ds: DataSet, fraction: float | None) -> DataSet:
 # -- likelihood and network --------------------------------------------------------------------------------
 def full_likelihood(table: Mapping[str, Any], task: str) -> dict[str, Any]:
     """The likelihood of a table, or the usual one of the task, with its options."""
-    defaults: dict[str, Any] = {"name": "categorical"}
-    if task == "regression":
-        defaults = {"name": "normal", "learn_std": True}
-    same = table.get("name", defaults["name"]) == defaults["name"]
-    wanted = {**defaults, **table} if same else dict(table)
+    wanted = {"name": "normal" if task == "regression" else "categorical", **table}
     name = wanted["name"]
     kind = lookup(LIKELIHOODS, name, "likelihood")
     if kind.task != task:

@@ -180,7 +180,7 @@ class Loop:
 
     def _first_guess(self) -> None:
         """A run that begins may start the noise of a regression from the data."""
-        said = first_guess(self.model, self.train, self.fabric)
+        said = first_guess(self.model, self.train, self.fabric, self.epochs > 0)
         if said is not None:
             self.state.history.notes.append(said)
         if self.state.ema is not None:

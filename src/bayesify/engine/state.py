@@ -36,12 +36,14 @@ from bayesify.engine.resume_checks import (
     other_settings,
 )
 from bayesify.engine.schedules import load_schedule, make_schedule
+from bayesify.files.differences import shapes_of
 from bayesify.files.storage import settings_of
 from bayesify.model import BayesianModule
 from bayesify.objectives import KLWarmup, Loss
 from bayesify.posteriors import Chain
 from bayesify.posteriors.gaussian import WeightAverage
 from bayesify.samplers import Sampler, SamplingWarning
+from bayesify.weights.units import like_stored
 
 ASSUMED_STEPS = 1000  # in an epoch of a loader that does not know its length
 #: what a checkpoint holds of a `RunState` as it is, and the parts that have a state of their own
@@ -297,6 +299,8 @@ class RunState:
                 f"the run in {folder} had {len(state['random'])} processes, this one has "
                 f"{self.fabric.world_size}: resume it with the same number"
             )
+        nets, shapes = self.model.posterior.nets(self.model.net), shapes_of(state["model"])
+        like_stored(nets, shapes, "net.")
         check_same_network(self.model, state["model"], folder)
         if not isinstance(self.optimizer, Sampler):  # they ask for more, when they go on
             check_same_optimizer(self.optimizer, state.get("optimizer_kind"), state["optimizer"], folder)

@@ -20,6 +20,7 @@ from bayesify.passes.joined import Joined
 from bayesify.passes.moments import is_moments
 from bayesify.predict.fixed_moments import FixedMoments
 from bayesify.predict.frozen import Frozen
+from bayesify.predict.views import AUTO
 from bayesify.torch_internals import pytree
 from bayesify.weights import Call, as_arguments, as_call
 
@@ -37,6 +38,7 @@ def export(
     seed: int = 0,
     class_names: Sequence[str] | None = None,
     normalise: Any = None,
+    augment: Any = AUTO,
 ) -> torch.export.ExportedProgram:
     """Write what `model.freeze(num_draws)` predicts as a program that needs no bayesify; also returned.
 
@@ -50,6 +52,7 @@ def export(
                a program as its extra file "bayesify.json"
     normalise: a `bf.data.Normalisation` of the training data: the first tensor is taken in original units, in `x` and
                in the program, and mean and variance of numbers come in those of the targets
+    augment:   as of `model.freeze`; a frozen predictor has been told
 
     Outputs by name: of classes probs, entropy and mutual_information, in nats; of numbers mean, variance (in all) and
     epistemic (the draws' part of it). `bf.DensityPropagation` has the moments of the network's output beside them, for
@@ -67,7 +70,8 @@ def export(
         raise ValueError(f"path={str(path)!r} must end in {' or '.join(SUFFIXES)}, which says the format")
     if path.suffix == ".onnx":
         _check_packages()
-    frozen = model if isinstance(model, Frozen) else model.freeze(num_draws, Generator().manual_seed(seed))
+    random = Generator().manual_seed(seed)
+    frozen = model if isinstance(model, Frozen) else model.freeze(num_draws, random, augment)
     x = beside(frozen, x)
     _check_size(frozen, path)
     program, outputs = _program(frozen, x, normalise)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from bayesify.files.differences import first_few
+from bayesify.files.differences import first_few, shapes_of
 from bayesify.files.storage import load
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.base import LEARNED
@@ -18,6 +18,8 @@ from bayesify.methods import DeepEnsemble, Method
 from bayesify.model import BayesianModule, bayesify
 from bayesify.posteriors import Members, Posterior, without_guards
 from bayesify.weights.copies import copy_of
+from bayesify.weights.units import NAME as UNITS
+from bayesify.weights.units import like_stored
 
 
 class Member(NamedTuple):
@@ -63,6 +65,9 @@ def merge(
     members = [member for path, model in zip(files, models, strict=True) for member in _members(path, model)]
     _check_same(members)
     _warn_of_copies(members)
+    held = [shapes_of(member.net.state_dict()) for member in members]
+    like = next((shapes for shapes in held if UNITS in shapes), {})
+    like_stored([net, *(member.net for member in members if UNITS not in member.net.state_dict())], like, "")
     num_data = {model.num_data for model in models}
     method = DeepEnsemble(members[0].method.fixed_to(members[0].random), len(members))
     with warnings.catch_warnings():

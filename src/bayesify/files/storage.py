@@ -24,6 +24,8 @@ from bayesify.posteriors.chain.draw_files import DrawReference
 from bayesify.posteriors.chain.stored_draws import listing
 from bayesify.predict.conformal import ConformalRule
 from bayesify.priors import prior
+from bayesify.weights.units import NAME as UNITS
+from bayesify.weights.units import like_stored, without_units
 
 T = TypeVar("T")
 #: what is raised where a header asks for what cannot be made
@@ -93,7 +95,8 @@ def load(
     device = None if map_location is None else _device(map_location)
     header = _read_header(path)
     sparse, shapes = header.get("sparse", {}), stored_shapes(path, header)
-    _compare(path, "network", shapes_of(net.state_dict()), _inside(dense_shapes(shapes, sparse), "net."))
+    dense = dense_shapes(shapes, sparse)
+    _compare(path, "network", _own(net.state_dict()), _own(_inside(dense, "net.")))
     if header["custom_output"] and output is None:
         warnings.warn(f"{path} was saved from a model with output=: give bf.load(..., output=...) again")
     law = _likelihood(path, header["likelihood"], likelihood)
@@ -101,6 +104,7 @@ def load(
         rule = ConformalRule(**header["conformal"]) if "conformal" in header else None
     try:
         with naming(path, *CANNOT_BE):
+            like_stored([net], dense, "net.")
             most = max((t.numel() for t in net.state_dict().values()), default=1) * _longest(shapes)
             rows = read_tensors(path, header, lambda name: bool(DRAWS.match(name)) and name not in sparse)
             tensors = unpack(rows, sparse, most)
@@ -117,7 +121,7 @@ def load(
             model.load_state_dict(tensors)
             model.posterior.take_plain_data(header.get("posterior"))
     except (ValueError, OSError):
-        without_guards(net)
+        without_units(without_guards(net))
         raise
     _warn_of_nonfinite(path, tensors, {name for name, _ in model.named_parameters()})
     model.calibration = header.get("calibration")  # files of 0.1 have none, nor the next
@@ -166,7 +170,12 @@ def check_network(path: Path, net: nn.Module) -> None:
     """Raise where the model in `path` is not of a network like `net`, which may be on the device "meta"."""
     header = _read_header(path)
     shapes = dense_shapes(stored_shapes(path, header), header.get("sparse", {}))
-    _compare(path, "network", shapes_of(net.state_dict()), _inside(shapes, "net."))
+    _compare(path, "network", _own(net.state_dict()), _own(_inside(shapes, "net.")))
+
+
+def _own(tensors: Mapping[str, Any]) -> dict[str, Shape]:
+    """What a network has without the units of the targets, which it gets from its file."""
+    return {name: tuple(getattr(t, "shape", t)) for name, t in tensors.items() if name != UNITS}
 
 
 def _longest(shapes: Mapping[str, tuple[int, ...]]) -> int:

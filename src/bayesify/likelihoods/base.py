@@ -159,6 +159,11 @@ class Likelihood(nn.Module, ABC):
         returns what has to be added to them, None where they are near enough."""
         return None
 
+    def units(self, output: Any, mean: Tensor, std: float) -> Tensor | None:
+        """What takes outputs like `output` from targets of mean 0 and std 1 to those of `mean` (outputs,) and `std`:
+        (heads, 2, outputs), what is added and the factor; None where outputs have no such map, as here."""
+        return None
+
     # -- prediction -------------------------------------------------------------------------------------
     @property
     def classes(self) -> Classes:

@@ -90,6 +90,13 @@ class Heteroscedastic(Likelihood):
             return None
         return torch.cat([lack, 2 * math.log(std) - log_var.double()], -1)
 
+    def units(self, output: Any, mean: Tensor, std: float) -> Tensor | None:
+        """log_var + 2 log std."""
+        mean = mean.expand(self.heads(output)[0].shape[-1] if isinstance(output, Tensor) else len(mean))
+        ones = torch.ones_like(mean)
+        heads = torch.stack([mean, std * ones]), torch.stack([2 * math.log(std) * ones, ones])
+        return torch.cat(heads, -1)[None] if isinstance(output, Tensor) else torch.stack(heads)
+
     def _moments(self, output: Any) -> tuple[Moments, Moments]:
         """(mean, log-variance), both with moments."""
         if isinstance(output, Moments):

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.laws.chi_squared import chi_squared
@@ -22,22 +23,22 @@ from bayesify.likelihoods.shapes import (
 class Normal(Likelihood):
     """p(y | mean) = N(y; mean, std²); precision = 1 / std².
 
-    std:       of the noise, in the target's units
-    learn_std: make it a parameter of the model, started at the value given, or by `bf.fit` at what the data say where
-               std is 1, its default
+    std:       of the noise, in the target's units; left out, it is learned, from 1 on or what the data say (`bf.fit`)
+    learn_std: make it a parameter of the model, started at the value given
     """
 
     name = "normal"
     task = "regression"
     is_normal = True
 
-    def __init__(self, std: float = 1.0, learn_std: bool = False) -> None:
+    def __init__(self, std: float | None = None, learn_std: bool | None = None) -> None:
         super().__init__()
-        self.learn_std = learn_std
-        self.learned = ("std",) if learn_std else ()
-        log_std = log_of_option("std", std)
-        self.from_data = bool(learn_std and std == 1)
-        if learn_std:
+        self.is_left_open = std is None and learn_std is None
+        self.learn_std = self.is_left_open or bool(learn_std)
+        self.learned = ("std",) if self.learn_std else ()
+        log_std = log_of_option("std", 1.0 if std is None else std)
+        self.from_data = self.learn_std and std in (None, 1)
+        if self.learn_std:
             self.log_std = nn.Parameter(log_std)
         else:
             self.register_buffer("log_std", log_std)
@@ -88,6 +89,9 @@ class Normal(Likelihood):
         if std > TINY:
             self.log_std.copy_(log_of_option("std", std))
         return lack
+
+    def units(self, output: Any, mean: Tensor, std: float) -> Tensor | None:
+        return torch.stack([mean, torch.full_like(mean, std)])[None]
 
     def pooled(self, others: Sequence[Likelihood]) -> Likelihood:
         """std² = 1/M Σ_m std_m², which leaves the predictive mean and variance those of the average."""

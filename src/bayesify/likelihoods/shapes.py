@@ -58,6 +58,12 @@ def lack_of(mean: Tensor, target: Tensor, noise: Tensor) -> tuple[Tensor | None,
     return (error if size > std else None), min(std, size)
 
 
+def means_of(target: Tensor) -> Tensor:
+    """The mean of each output (outputs,); of targets with places one for all: (1,)."""
+    y = target.double()
+    return y.mean(0).view(-1) if y.dim() <= 2 else y.mean().view(1)
+
+
 def sum_over_example(values: Tensor) -> Tensor:
     """(batch, ...) -> (batch,)."""
     return values.flatten(1).sum(1) if values.dim() > 1 else values

@@ -18,6 +18,7 @@ from bayesify.weights import Selection, select, where
 from bayesify.weights.where import Where, check_where
 
 MOST_AT_FULL_WEIGHT = 100_000  # random weights whose KL counts in full, where no `kl_weight` is given
+LAST = "random convolutions cost accuracy, the output layer none"  # docs/results/shootout.md
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,8 @@ class Method(ABC):
     needs_random: ClassVar[bool] = True  # a `where` that selects nothing is an error
     needs_training: ClassVar[bool] = True  # else `bf.fit` without `epochs` trains nothing
     is_reference: ClassVar[bool] = False  # reports measure other methods against it
+    #: why `for_net` decides a field as it does where it is no matter of course, for `summary()`
+    reasons: ClassVar[dict[str, str]] = {"kl_weight": "the KL of so many weights would outweigh the data"}
 
     where: Where | None = ~where.norm
     kl_weight: NotNegative | None = 1.0

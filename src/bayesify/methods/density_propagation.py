@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -59,6 +59,7 @@ class DensityPropagation(Method):
     name = "vdp"
     about = "density propagation: mean and variance through every layer in one pass, and how outputs vary together"
     paper = "Efficient Scaling of Bayesian Neural Networks (VDP++). Anonymous authors."
+    reasons: ClassVar[dict[str, str]] = {**Method.reasons, "prior": "std 1 is too wide for so many weights"}
 
     kl_weight: NotNegative | None = field(default=None, kw_only=True)
     covariance: str = "outputs"

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -54,6 +54,7 @@ class IVON(Method):
         "Y. Shen, N. Daheim, B. Cong, P. Nickl, G. M. Marconi, C. Bazan, R. Yokota, I. Gurevych, D. Cremers, "
         "M. E. Khan, T. Möllenhoff: Variational Learning is Effective for Large Deep Networks. ICML 2024."
     )
+    reasons: ClassVar[dict[str, str]] = {"prior": "its weight decay is then that of plain networks"}
 
     kl_weight: Positive = 1.0
     prior: str | Prior | None = None

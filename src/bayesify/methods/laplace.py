@@ -1,7 +1,7 @@
 """Laplace's approximation around a trained network."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from torch import nn
 
@@ -45,6 +45,10 @@ class Laplace(Method):
         "E. Daxberger, A. Kristiadi, A. Immer, R. Eschenhagen, M. Bauer, P. Hennig: Laplace Redux - Effortless "
         "Bayesian Deep Learning. NeurIPS 2021."
     )
+    reasons: ClassVar[dict[str, str]] = {
+        "structure": "by the number of weights",
+        "where": "too many weights for a curvature of all",
+    }
     needs_training = False
 
     structure: str | None = None

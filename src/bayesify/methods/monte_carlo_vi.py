@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
 from bayesify.checks import Count, NotNegative, Positive
 from bayesify.divergences import ESTIMATORS, check_method, check_options, kl_of
 from bayesify.families import FAMILIES, Family
-from bayesify.methods.base import Method, around, weight_by_size
+from bayesify.methods.base import LAST, Method, around, weight_by_size
 from bayesify.names import check_choice, lookup
 from bayesify.objectives import DataTerm
 from bayesify.objectives.last_layer import last_layer_nll
@@ -54,6 +54,7 @@ class MonteCarloVI(Method):
         "J. Nazarovs, R. R. Mehta, V. S. Lokhande, V. Singh: Graph Reparameterizations for Enabling 1000+ Monte Carlo "
         "Iterations in Bayesian Deep Neural Networks. UAI 2021."
     )
+    reasons: ClassVar[dict[str, str]] = {**Method.reasons, "where": LAST}
 
     where: Where | None = field(default=None, kw_only=True)
     kl_weight: NotNegative | None = field(default=None, kw_only=True)

@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ from bayesify.divergences.variance import APPROXIMATIONS, AT_ZERO_MEAN, approxim
 from bayesify.families.base import Family
 from bayesify.families.variance import SHARINGS, Additive, Multiplicative, ZeroMeanNormal
 from bayesify.families.zero_mean import ZeroMeanBernoulli, ZeroMeanUniform
-from bayesify.methods.base import Method, weight_by_size
+from bayesify.methods.base import LAST, Method, weight_by_size
 from bayesify.names import check_choice, lookup
 from bayesify.posteriors import Call
 from bayesify.posteriors.variance import VarianceFactorized
@@ -78,6 +78,7 @@ class VarianceNetwork(Method):
         "K. Neklyudov, D. Molchanov, A. Ashukha, D. Vetrov: Variance Networks: When Expectation Does Not Meet Your "
         "Expectations. ICLR 2019."
     )
+    reasons: ClassVar[dict[str, str]] = {**Method.reasons, "where": LAST}
 
     where: Where | None = field(default=None, kw_only=True)
     kl_weight: NotNegative | None = field(default=None, kw_only=True)

@@ -45,6 +45,7 @@ from bayesify.samplers import SamplingWarning
 from bayesify.weights import Call, Selection, as_call
 from bayesify.weights.calls import is_sharded, is_sharded_unit
 from bayesify.weights.copies import copy_of
+from bayesify.weights.units import described, folded
 
 SCRATCH, PRETRAINED = "scratch", "pretrained"
 #: what a network knows when it becomes Bayesian
@@ -237,11 +238,13 @@ class BayesianModule(nn.Module):
         with self._locked():
             self.posterior.collect()
 
-    def freeze(self, num_draws: int = 20, generator: Generator | None = None) -> Frozen:
+    def freeze(self, num_draws: int = 20, generator: Generator | None = None, augment: Any = AUTO) -> Frozen:
         """A predictor of its own for serving: fixed draws, no lock, the same numbers for the same input.
 
         num_draws: as for `predict`: shared among the members of an ensemble, and not more than a chain has
         generator: makes the draws reproducible
+        augment:   a `bf.data.CropFlip`: every draw sees a crop and flip of its own, the same for all examples and
+                   calls. "auto": `model.augment` where draws are averaged, as for `predict`. None: inputs as they are
 
         >>> frozen = model.freeze(20)
         >>> frozen(x).probs, frozen(x).mutual_information  # of a regression .mean, .variance, .epistemic
@@ -249,7 +252,9 @@ class BayesianModule(nn.Module):
         check_whole(num_draws, "num_draws", 1)
         with self._copying("freeze"), evaluating(self):
             self._caution(None)
-            return freeze(self, num_draws, generator)
+            if augment == AUTO:
+                augment = None if num_draws == 1 else self.own_views()
+            return freeze(self, num_draws, generator, augment)
 
     def fit_gains(
         self, loader: Iterable[Any] | None, num_draws: int, num_examples: int, seed: int
@@ -277,6 +282,7 @@ class BayesianModule(nn.Module):
         order = [f"where.input and where.output decided {rule}"] if rule else []
         if self.chosen:
             order.append(self.chosen)
+        order += described(self.net)
         order += [note for note in self.method.notes() if note.replace(" ", "=", 1) not in self.chosen]
         if self.calibration is not None:
             order.append(f"predictions are calibrated: {quantity(self.likelihood)} {self.calibration:.4g}")
@@ -342,7 +348,7 @@ class BayesianModule(nn.Module):
 
     def _copy(self, member: int, weights: dict[str, Tensor]) -> nn.Module:
         net = without_guards(copy_of(self.posterior.nets(self.net)[member]))
-        return self.posterior.install(net, weights)
+        return folded(self.posterior.install(net, weights))
 
     def _locked(self) -> Any:
         """Swapping weights is not thread-safe; compiled code cannot hold a lock and does not swap."""

@@ -96,7 +96,11 @@ def _chosen(asked: Method, method: Method, net: nn.Module) -> str:
     names = [f.name for f in fields(asked) if getattr(asked, f.name) is not getattr(method, f.name)]
     made = {name: getattr(method, name) for name in names}
     said = ", ".join(f"{name}={_short(value)}" for name, value in made.items() if (name, value) not in USUAL)
-    return f"chosen for this network ({KINDS[kind_of_network(net)]}): {said}" if said else ""
+    if not said:
+        return ""
+    unusual = [name for name, value in made.items() if (name, value) not in USUAL and name in method.reasons]
+    why = "; ".join(f"{name}: {method.reasons[name]}" for name in unusual)
+    return f"chosen for this network ({KINDS[kind_of_network(net)]}): {said}{f' ({why})' if why else ''}"
 
 
 def _short(value: Any) -> str:

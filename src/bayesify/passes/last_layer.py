@@ -1,7 +1,8 @@
 """Many draws of the last random layer for one pass through the rest of the network (paper 1, §4.2).
 
 The layer's output does not become a tensor but a `LastOutput`, which knows its law given the layer's input. What the
-network does to its output may only move entries: the likelihood of every draw must follow from the layer's output.
+network does to its output may only move entries, or multiply them by constants and add such (units of targets): the
+likelihood of every draw must follow from the layer's output.
 """
 
 from collections.abc import Collection
@@ -25,6 +26,8 @@ MOVES = frozenset(
         *("to", "type", "type_as", "float", "double", "half", "bfloat16"),
     )
 )
+
+FACTORS, TERMS = frozenset(spelled("mul multiply __mul__")), frozenset(spelled("add __add__"))
 
 
 def refusal(num_draws: int, reason: str, remedy: str) -> str:
@@ -60,6 +63,17 @@ class LastOutput(StandIn):
     @classmethod
     def operate(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Operations that move entries act on every part; others are refused."""
+        if (
+            func in FACTORS | TERMS
+            and isinstance(args[0], LastOutput)
+            and isinstance(args[1], Tensor)
+            and not kwargs
+        ):
+            first, *others = args[0].parts
+            by = args[1].abs() if args[0].normal else args[1]
+            if func in FACTORS:
+                return args[0].moved((first * args[1], *(part * by for part in others)))
+            return args[0].moved((first + args[1], *(p if args[0].normal else p + by for p in others)))
         if func not in MOVES or not isinstance(args[0], LastOutput):
             found: list[LastOutput] = []
             replace((args, kwargs), LastOutput, found.append)

@@ -13,20 +13,27 @@ from bayesify.predict.fixed_draws import FixedDraws
 from bayesify.predict.fixed_linear import FixedLinear
 from bayesify.predict.fixed_masks import FixedMasks
 from bayesify.predict.fixed_moments import FixedMoments
+from bayesify.predict.fixed_views import viewed
 from bayesify.predict.frozen import Frozen
 from bayesify.predict.pick import picked
-from bayesify.predict.prediction import shares
+from bayesify.predict.prediction import shares, streamed
+from bayesify.predict.views import Augment
 from bayesify.weights.copies import copy_of
 
 Draws = dict[str, list[Tensor]]  # the values of a tensor, one for each pass
 
 
-def freeze(model: Any, num_draws: int, generator: Generator | None) -> Frozen:
+def freeze(model: Any, num_draws: int, generator: Generator | None, augment: Augment | None = None) -> Frozen:
     """`model.freeze`; the model is locked and in eval mode."""
     likelihood = copy.deepcopy(model.likelihood).requires_grad_(False)
     pick = partial(picked, by=model.output, takes_heads=likelihood.takes_heads)
-    members, each = shares(model, num_draws)
+    members, each = shares(model, num_draws, augment)
     core: FixedDraws | FixedLinear | FixedMoments
+    one_pass = model.posterior.sampling == "moments" or model.posterior.linearised
+    if one_pass and augment is not None:
+        raise ValueError(
+            f"augment={augment!r}: {model.method.name} predicts by one pass, without draws that see views: give None"
+        )
     if model.posterior.sampling == "moments":
         device = None if generator is None else generator.device
         seed = int(torch.randint(2**62, (), generator=generator, device=device))
@@ -35,14 +42,16 @@ def freeze(model: Any, num_draws: int, generator: Generator | None) -> Frozen:
     elif model.posterior.linearised:
         core = _linear(model, members, each, generator, pick)
     else:
-        core = _with_draws(model, members, each, generator, pick)
+        core = _with_draws(model, members, each, generator, pick, augment)
     return Frozen(core, likelihood, model.calibration, model.method.name)
 
 
-def _with_draws(model: Any, members: int, each: int, generator: Generator | None, pick: Any) -> FixedDraws:
+def _with_draws(
+    model: Any, members: int, each: int, generator: Generator | None, pick: Any, augment: Augment | None
+) -> FixedDraws:
     """Members one after the other, each with its draws; tensors in which members differ are among the draws."""
     nets = model.posterior.nets(model.net)
-    drawn = [_drawn(model.posterior, member, each, generator) for member in range(members)]
+    drawn = [_drawn(model.posterior, member, each, generator, augment) for member in range(members)]
     counts = [count for count, _ in drawn]
     random = {name for _, values in drawn for name in values}
     own = [_tensors(net) for net in nets]
@@ -52,6 +61,8 @@ def _with_draws(model: Any, members: int, each: int, generator: Generator | None
     for (count, values), mine in zip(drawn, own, strict=True):
         for name, row in draws.items():
             row += values[name] if name in values else [mine[name]] * count
+    if augment is not None:
+        net, draws = viewed(net, draws, sum(counts), augment, generator)
     if SEED in draws:
         return FixedMasks(net, draws, sum(counts), pick)
     return FixedDraws(net, draws, sum(counts), pick)
@@ -79,11 +90,13 @@ def _balanced(moves: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: (rows - rows.mean(0)) * (n / (n - 1)) ** 0.5 for name, rows in moves.items()}
 
 
-def _drawn(posterior: Any, member: int, num_draws: int, generator: Generator | None) -> tuple[int, Draws]:
-    """The draws of one member, as many as a prediction takes."""
+def _drawn(
+    posterior: Any, member: int, num_draws: int, generator: Generator | None, views: Augment | None
+) -> tuple[int, Draws]:
+    """The draws of one member, as many as a prediction takes; stored ones several times where views ask for more."""
     draws: Draws = {}
     total = 0
-    for n, weights in posterior.stream(member, num_draws, num_draws, generator):
+    for n, weights in streamed(posterior, member, num_draws, num_draws, generator, views):
         total += n
         for name, values in weights.items():
             draws.setdefault(name, []).extend(values.detach().unbind(0))

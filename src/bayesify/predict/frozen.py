@@ -65,7 +65,7 @@ class Frozen(nn.Module):
 
     It is a plain module in eval mode, apart from the model it came from: what is trained afterwards does not reach it.
     Threads may call it at the same time. It compiles in one graph where the network does, and reads no values, so that
-    a CUDA graph can record it, once a first call has shown it the shapes. There are no views of the input.
+    a CUDA graph can record it, once a first call has shown it the shapes. Views of the input are fixed, too.
 
     batched: run the draws at once (True), one after the other (False), or choose by their size (None)
     """

@@ -236,7 +236,7 @@ def of_draws(
     chunk = 1 if compile and views is not None else _chunk(model, call, num_draws, batched, compile)
     if compile:
         made = ((min(chunk, num_draws - start), None) for start in range(0, num_draws, chunk))
-        drawn = _streamed(posterior, member, num_draws, chunk, None, views) if posterior.stored else made
+        drawn = streamed(posterior, member, num_draws, chunk, None, views) if posterior.stored else made
         for (n, weights), seen in zip(drawn, repeat(call) if views is None else views, strict=False):
             result = compiled(model, member, n)(seen.args, dict(seen.kwargs), weights)
             yield pytree.tree_map(copied, result)
@@ -244,7 +244,7 @@ def of_draws(
     with Prefix(posterior.nets(net)[member], [w.name for w in model.selection.random]) as prefix:
         if views is not None:
             prefix.state = "off"  # no two passes see the same
-        drawn = _streamed(posterior, member, num_draws, chunk, call.generator, views)
+        drawn = streamed(posterior, member, num_draws, chunk, call.generator, views)
         for n, weights in _without_graph(drawn):
             calls = [call] * n if views is None else [*islice(views, n)]
             together = _vmapped(model, calls, member, weights) if n > 1 else None
@@ -258,8 +258,8 @@ def of_draws(
                 yield one_more(model.pick(output))
 
 
-def _streamed(
-    posterior: Any, member: int, num_draws: int, chunk: int, generator: Generator | None, views: Views | None
+def streamed(
+    posterior: Any, member: int, num_draws: int, chunk: int, generator: Generator | None, views: Any
 ) -> Iterator[Any]:
     """Draws of one member; with views as many as asked for, stored ones several times."""
     left = num_draws

@@ -38,7 +38,7 @@ def test_factors_diagonals_and_outputs(name: str) -> None:
     case = ZOO[name]()
     net, call = case.net.eval(), as_call(case.x)
     method = bf.Laplace("kron", prior_precision=10.0)
-    model = bf.bayesify(net, method, "normal", num_data=2, output=case.output)
+    model = bf.bayesify(net, method, bf.likelihood("normal", std=1.0), num_data=2, output=case.output)
     target = torch.zeros_like(model.pick(net(*call.args, **call.kwargs)))
     data = TrainingData(lambda: [(case.x, target)], 2, model.likelihood, model.pick)
     model.posterior.conclude(net, data)

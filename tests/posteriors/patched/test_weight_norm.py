@@ -45,7 +45,7 @@ def test_weights_are_kept_or_zero(name: str, assignment: str) -> None:
     x = torch.randn(shape)
     weight = weight_of(net, x).clone()
     method = bf.EnsemblePatching(assignment=assignment, drop_prob=0.6, where=bf.where.all)
-    model = bf.bayesify(net, method, "normal", num_data=10)
+    model = bf.bayesify(net, method, bf.likelihood("normal", std=1.0), num_data=10)
     draws = torch.stack([weight_of(model.draw(), x) for _ in range(40)])
     kept = draws != 0
     torch.testing.assert_close(draws, torch.where(kept, weight / 0.4, 0.0))

@@ -64,7 +64,12 @@ def test_the_diagonal_form_is_too_narrow_behind_average_pooling_and_the_default_
 def test_a_linear_model_is_exact() -> None:
     """One linear layer: the pass is exact, and the ratio's error is that of the draws' variance, √(2/n) at most."""
     torch.manual_seed(0)
-    model = bf.bayesify(nn.Linear(4, 3), bf.DensityPropagation(covariance="outputs"), "normal", num_data=10)
+    model = bf.bayesify(
+        nn.Linear(4, 3),
+        bf.DensityPropagation(covariance="outputs"),
+        bf.likelihood("normal", std=1.0),
+        num_data=10,
+    )
     check = moment_check(model, torch.randn(30, 4), num_draws=1000)
     assert abs(check.ratio - 1) < 4 * check.error and 0.005 < check.error < 0.045
     assert check.num_draws == 1000 and check.num_examples == 30
@@ -120,7 +125,9 @@ def test_only_the_first_examples_are_looked_at() -> None:
 def test_a_regression_has_an_rmse_beside_that_of_one_draw() -> None:
     """E (f − y)² of a draw is that of the mean plus the variance."""
     x = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
-    model = dense(bf.DensityPropagation(covariance="outputs", init_std=0.2), likelihood="normal")
+    model = dense(
+        bf.DensityPropagation(covariance="outputs", init_std=0.2), likelihood=bf.likelihood("normal", std=1.0)
+    )
     with torch.no_grad():
         output = model.eval()(x)
     check = moment_check(model, [(x, output.mean)], num_draws=400)

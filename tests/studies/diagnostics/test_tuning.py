@@ -24,7 +24,9 @@ def regression(noise: float, **options: Any) -> tuple[bf.BayesianModule, Tensor,
     net = nn.Linear(3, 1, bias=False)
     with torch.no_grad():
         net.weight.copy_(torch.linalg.lstsq(x, y).solution.T)
-    model = bf.bayesify(net, bf.ThermostatMCMC(**options), likelihood="normal", num_data=NUM)
+    model = bf.bayesify(
+        net, bf.ThermostatMCMC(**options), likelihood=bf.likelihood("normal", std=1.0), num_data=NUM
+    )
     return model, x, y
 
 
@@ -33,7 +35,7 @@ def test_suggested_mass_from_a_known_curvature() -> None:
     torch.manual_seed(0)
     net = nn.Linear(3, 1, bias=False)
     x = torch.randn(200, 3) * SCALES
-    model = bf.bayesify(net, bf.ThermostatMCMC(), likelihood="normal", num_data=200)
+    model = bf.bayesify(net, bf.ThermostatMCMC(), likelihood=bf.likelihood("normal", std=1.0), num_data=200)
     found = suggest(model, x, torch.randn(200, 1), lr=0.01)
     curvature = torch.linalg.eigvalsh(x.T @ x / 200)[-1].item() + 1 / 200
     assert found.mass == pytest.approx(200 * curvature * 1e-4 / 0.09, rel=0.01)
@@ -142,12 +144,14 @@ def test_bad_input() -> None:
     for lr in (0.0, -1.0):
         with pytest.raises(ValueError, match=f"lr={lr} must be a number above 0"):
             suggest(model, x, y, lr=lr)
-    frozen = bf.bayesify(nn.Linear(3, 1), bf.ThermostatMCMC(temperature=0.0), "normal", num_data=len(y))
+    frozen = bf.bayesify(
+        nn.Linear(3, 1), bf.ThermostatMCMC(temperature=0.0), bf.likelihood("normal", std=1.0), num_data=len(y)
+    )
     with pytest.raises(ValueError, match="at temperature=0 there is none"):
         tune(frozen, [(x, y)])
     with pytest.raises(ValueError, match="the loader is empty"):
         tune(model, [])
-    point = bf.bayesify(nn.Linear(3, 1), bf.Point(), likelihood="normal")
+    point = bf.bayesify(nn.Linear(3, 1), bf.Point(), likelihood=bf.likelihood("normal", std=1.0))
     with pytest.raises(TypeError, match="point is no sampling method"):
         tune(point, [(x, y)])
 

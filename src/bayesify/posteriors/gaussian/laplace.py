@@ -36,7 +36,7 @@ class Laplace(Gaussian):
     prior_precision:  δ, or how it is found: "marglik" or "validation"; None: of classes the latter, where it can be,
                       or else at least "marglik"
     per_layer:        a δ for every layer
-    find_noise:       may the noise be found? None: where it is not learned and stands at 1
+    find_noise:       may the noise be found? None: where nobody chose it, or it stands at 1 and is not learned
     linear:           predictions are those of the linearised network
     """
 
@@ -153,7 +153,7 @@ class Laplace(Gaussian):
                     f"find_noise=True is for likelihood='normal'; this model has {law.name!r}: leave it out"
                 )
             return None
-        at_default = not law.learn_std and float(law.std) == 1.0
+        at_default = law.is_left_open or (not law.learn_std and float(law.std) == 1.0)
         return Noise(found.number, found.square) if asked or at_default else None
 
     def _grouped(self, found: Pass) -> Grouped:
