@@ -104,10 +104,10 @@ class Sampler(Resumable, ABC):
         loss has this curvature."""
         return 1.0
 
-    def warm_up(self, burn_in: int, adapts: bool = True) -> None:
+    def warm_up(self, burn_in: int, adapts: bool = True, linear: bool = False) -> None:
         """Begin with a `WarmStart` in the first half of so many steps, where they are enough for one."""
         if burn_in // 2 >= SHORTEST:
-            self.warm = WarmStart(burn_in // 2, adapts)
+            self.warm = WarmStart(burn_in // 2, adapts, linear)
             self.warm.start = self.steps
 
     def check(self, group: Group) -> None:
