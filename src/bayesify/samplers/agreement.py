@@ -1,5 +1,7 @@
 """Do draws agree in what they predict: chains with each other, and one chain with itself?"""
 
+from math import sqrt
+
 import torch
 from torch import Tensor
 
@@ -32,10 +34,11 @@ def compare(values: Tensor, where: str = "") -> dict[str, str]:
         size = worth(values[0])
         if not size < min(FEW, least_worth(values[0])):
             return {}
+        size = max(size, 1)
         return {
             "few": f"predictions{where} change slowly from draw to draw: the {draws} draws are worth some "
-            f"{max(size, 1):.0f} independent ones, too few for the posterior, and {advice}, or run several chains "
-            f"(bf.sample_chains)"
+            f"{size:.0f} independent ones, by which a variance is known to {sqrt(2 / size):.0%} or so, and "
+            f"{advice}, or run several chains (bf.sample_chains)"
         }
     spread = float(rhat(values, pooled=True))
     beyond_chance = draws // 2 * (spread**2 - 1) + 1 > chance(2 * count - 1, 4)

@@ -74,7 +74,8 @@ def worth(draws: Tensor) -> float:
 
 
 def least_worth(draws: Tensor) -> float:
-    """What so many independent draws are seldom worth less than: `worth` at v so many (`SIGMAS`) standard deviations below 2.
+    """What so many independent draws are seldom worth less than: `worth` at a v that is `SIGMAS` standard deviations
+    below 2.
 
     Of k normal numbers v has the variance 4 (k − 2) / (k² − 1) (von Neumann), and of d quantities the d-th part of it,
     d = (tr C)² / tr C² by their covariance C. Twenty draws of one quantity may seem to be worth 4, of five 9.
