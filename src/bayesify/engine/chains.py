@@ -159,8 +159,7 @@ class _Chains:
 
             def gradients(parameters: Sequence[Tensor]) -> Sequence[Tensor | None]:
                 with untouched(self.model):
-                    total = self._losses(batch).sum()
-                found = torch.autograd.grad(total, parameters, allow_unused=True)
+                    found = torch.autograd.grad(self._losses(batch).sum(), parameters, allow_unused=True)
                 ids = {id(p) for p in self.shared}
                 pairs = zip(parameters, found, strict=True)
                 return [g / self.num_chains if id(p) in ids and g is not None else g for p, g in pairs]

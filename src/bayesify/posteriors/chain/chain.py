@@ -32,7 +32,7 @@ from bayesify.weights.observing.input_moments import input_moments
 #: is a draw due after so many steps of the run?
 Due = Callable[[int], bool]
 KEEPS = ("draws", "moments")
-UNSURE = {"short"}  # kinds of findings that say that nobody can tell
+UNSURE = {"short", "few"}  # kinds of findings that say that nobody can tell
 
 
 class Chain(Posterior):
