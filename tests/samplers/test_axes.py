@@ -113,6 +113,22 @@ def test_a_step_is_one_along_the_axes(bias: bool, shape: tuple[int, ...], integr
     torch.testing.assert_close(rows(mine), there @ axes.T)
 
 
+def test_autocast_does_not_round_what_moves() -> None:
+    """A step inside of it is the same to the bit: half precision would leak from steep directions into flat ones."""
+    found = []
+    for half in (False, True):
+        torch.manual_seed(0)
+        weight = nn.Parameter(torch.randn(2, 3))
+        sampler = SAMPLERS["atmc"]([weight], lr=0.01, num_data=3)
+        sampler.axes.add(sampler, {weight: (None, seen(3), 5)})
+        sampler.axes.turn(sampler)
+        weight.grad = torch.randn(2, 3)
+        with torch.autocast("cpu", enabled=half):
+            sampler.step()
+        found.append(weight.detach().clone())
+    assert torch.equal(*found)
+
+
 def test_the_look_at_the_curvature_is_one_at_what_is_moved() -> None:
     """U = N/2 Σ_n (W x_n + b)²: the curvature of (W b) is N Σ x̃ x̃ᵀ. Along the axes curvatures are nearly alike,
     and what six rounds of power iteration find lies among them; without, one has nearly all of it."""

@@ -109,6 +109,24 @@ def test_a_chain_that_does_not_move_is_cold() -> None:
     assert "kinetic temperature of 24 weights is not 1 (0 in w)" in found["cold"]
 
 
+@pytest.mark.parametrize("name", ["atmc", "sgld"])
+def test_a_step_that_is_skipped_leaves_the_looks_finite(name: str) -> None:
+    """As by torch's GradScaler, which says so and forgets it."""
+    w = start()
+    sampler = make(name, w, lr=1e-4)
+    watch = Watch(lambda step: step >= 100)
+    for step in range(1, 101):
+        bad = step % 20 == 0
+        w.grad = torch.full_like(w, torch.inf) if bad else CURVATURE * w.detach()
+        sampler.found_inf, sampler.grad_scale = torch.tensor(float(bad)), torch.tensor(1.0)
+        watch.before(step, sampler, {"w": w})
+        assert all(value.isfinite().all() for value in sampler.state[w].values())
+        sampler.step()
+        del sampler.found_inf, sampler.grad_scale
+    assert watch.after(100, sampler, {"w": w}) == {}
+    assert sampler.found_inf is None and w.isfinite().all()
+
+
 def test_shares_of_gradient_noise() -> None:
     """h V / 2 m T D, h V / 2 T and h P V / 2 T, with a mass for every coordinate where there is one."""
     w, v = nn.Parameter(torch.zeros(2)), torch.tensor([3.0, 4.0])

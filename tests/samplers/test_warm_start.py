@@ -193,6 +193,37 @@ def test_a_loop_of_ones_own_does_not_diverge(sampler: str) -> None:
     assert len(model.posterior.store) == 20  # type: ignore[union-attr, arg-type]
 
 
+@pytest.mark.parametrize("batch", [100, 20])
+def test_a_loop_over_classes_that_are_nearly_apart_goes_round(batch: int) -> None:
+    """The curvature is that of the prior and a few examples, and no unit can fall silent: masses are far below those
+    that networks keep. Mean square about the mean, by quadrature over both weights, within a factor of 2.5: 1,500
+    steps are worth 10 to 100 independent ones, and 1.6 by masses of networks."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(100, 2, generator=generator)
+    chance = torch.sigmoid(12 * x @ torch.tensor([[0.8], [-0.6]]))
+    y = (torch.rand(100, 1, generator=generator) < chance).long()
+    grid = torch.cartesian_prod(*[torch.linspace(-9, 9, 400)] * 2).double()
+    logits = grid @ x.T.double()
+    energy = (nn.functional.softplus(logits) - y.T * logits).sum(1) + grid.square().sum(1) / 2
+    weight = (-energy).softmax(0)[:, None]
+    mean = (weight * grid).sum(0)
+    variance = (weight * (grid - mean).square()).sum(0)
+    torch.manual_seed(0)
+    method = bf.ThermostatMCMC(num_kept=500)
+    model = bf.bayesify(nn.Linear(2, 1, bias=False), method, bf.likelihood("bernoulli"), num_data=100)
+    made = model.optimizer(num_steps=3000, seed=0)
+    for _ in range(3000):
+        chosen = torch.randperm(100)[:batch]
+        made.zero_grad()
+        model.loss(x[chosen], y[chosen]).total.backward()
+        made.step()
+    draws = torch.cat([w["weight"] for _, w in model.posterior.each()]).double()  # type: ignore[operator]
+    ratio = (draws - mean).square().mean(0) / variance
+    assert ((ratio > 0.4) & (ratio < 2.5)).all(), ratio
+    group = made.param_groups[0]
+    assert (made.state[group["params"][0]]["mass"] < 0.4 * group["mass"]).all()
+
+
 @pytest.mark.filterwarnings("ignore::bayesify.SamplingWarning")  # 60 steps are too few
 def test_an_empty_parameter_is_no_obstacle() -> None:
     net = nn.Sequential(nn.Linear(3, 1), nn.Identity())

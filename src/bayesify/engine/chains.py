@@ -12,6 +12,7 @@ from bayesify.batches import check_loader, inputs_of, target_of, to_device
 from bayesify.checks import Count, NonFiniteError, NotNegativeCount, Positive, checked
 from bayesify.engine.first_guess import first_guess
 from bayesify.engine.position import agree_on_num_data, check_second_epoch
+from bayesify.engine.randomness import untouched
 from bayesify.engine.sampling_check import ACTIONS, acting, check_draws
 from bayesify.engine.schedules import make_schedule
 from bayesify.engine.warm_up import entrances, moments
@@ -157,9 +158,8 @@ class _Chains:
         if warm is not None and warm.turns(self.sampler):
 
             def gradients(parameters: Sequence[Tensor]) -> Sequence[Tensor | None]:
-                with torch.random.fork_rng():
-                    total = self._losses(batch).sum()
-                found = torch.autograd.grad(total, parameters, allow_unused=True)
+                with untouched(self.model):
+                    found = torch.autograd.grad(self._losses(batch).sum(), parameters, allow_unused=True)
                 ids = {id(p) for p in self.shared}
                 pairs = zip(parameters, found, strict=True)
                 return [g / self.num_chains if id(p) in ids and g is not None else g for p, g in pairs]
@@ -174,7 +174,7 @@ class _Chains:
         """What enters the first layers, the same for all chains. mine: the network's parameters -> those of chains."""
         if self.sampler.warm is None or not self.sampler.warm.watches(self.sampler):
             return {}
-        with torch.random.fork_rng():
+        with untouched(self.model):
             found = moments(self.model, batch)
         there = {w: each for w, each in found.items() if w in mine and (each[0] is None or each[0] in mine)}
         return {
@@ -237,7 +237,7 @@ class _Chains:
 def _starts(net: nn.Module, num_chains: int, seed: int) -> dict[str, nn.Parameter]:
     """Every trainable parameter of all chains: (chains, *shape)."""
     nets = [net, *(without_guards(copy_of(net)) for _ in range(num_chains - 1))]
-    with torch.random.fork_rng():
+    with untouched(net):
         torch.manual_seed(seed)
         for other in nets[1:]:
             reinitialize(other)

@@ -1,16 +1,19 @@
 """Do draws agree in what they predict: chains with each other, and one chain with itself?"""
 
+from math import sqrt
+
 import torch
 from torch import Tensor
 
-from bayesify.samplers.convergence import ess, rhat, worth
+from bayesify.samplers.convergence import ess, least_worth, rhat, worth
 from bayesify.samplers.findings import FEWEST, chance
 
 APART = 1.2  # R-hat of several chains; 4 chains worth 20 independent draws each are above it once in 1,000
 SETTLED = (
     10.0  # independent draws of a chain · (R-hat² − 1), which is 2 where chains go round one mode slowly
 )
-SLOW = 4.0  # independent draws that one chain is worth; 20 that are independent seem to be less once in 4,000
+FEW = 8.0  # independent draws that one chain is worth, where it is not by chance that they seem so few
+LONG = 4.0  # and that each of several is worth, which have settled in modes of their own
 SHARE = 0.1  # of the variance of predictions, which differences between inputs must have to count
 BETWEEN = " in their differences between inputs"
 
@@ -29,12 +32,13 @@ def compare(values: Tensor, where: str = "") -> dict[str, str]:
     advice = f"predictions{where} would be others after a longer run. Lengthen burn-in and run"
     if count == 1:
         size = worth(values[0])
-        if not size < SLOW:
+        if not size < min(FEW, least_worth(values[0])):
             return {}
+        size = max(size, 1)
         return {
             "few": f"predictions{where} change slowly from draw to draw: the {draws} draws are worth some "
-            f"{max(size, 1):.0f} independent ones, too few for the posterior, and {advice}, or run several chains "
-            f"(bf.sample_chains)"
+            f"{size:.0f} independent ones, by which a variance is known to {sqrt(2 / size):.0%} or so, and "
+            f"{advice}, or run several chains (bf.sample_chains)"
         }
     spread = float(rhat(values, pooled=True))
     beyond_chance = draws // 2 * (spread**2 - 1) + 1 > chance(2 * count - 1, 4)
@@ -44,7 +48,7 @@ def compare(values: Tensor, where: str = "") -> dict[str, str]:
         f"the {count} chains do not agree in their predictions{where} (R-hat {spread:.2f}, should be near 1)"
     )
     each = torch.tensor([worth(chain) for chain in values]).median().item()
-    if each > SLOW and each * (spread**2 - 1) > SETTLED:
+    if each > LONG and each * (spread**2 - 1) > SETTLED:
         return {
             "apart": f"{disagree}, though each is worth some {each:.0f} independent draws by itself: they sit in "
             f"different modes, from one to another of which no longer run may come. All of them together are the best "

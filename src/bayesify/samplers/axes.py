@@ -43,15 +43,17 @@ class Layer(NamedTuple):
 
     def pulled(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """∂U by what is moved, from ∂U by weight and bias: G A."""
-        return self.cut(self.join(weight, bias) @ self.axes)
+        return self.cut(product(self.join(weight, bias), self.axes))
 
     def pushed(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Moves of weight and bias, from those of what is moved: Δ Aᵀ."""
-        return self.cut(self.join(weight, bias) @ self.axes.mT)
+        return self.cut(product(self.join(weight, bias), self.axes.mT))
 
     def placed(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """What is moved, from weight and bias: (W b) A⁻ᵀ. The columns of A are orthogonal."""
-        return self.cut(self.join(weight, bias) @ (self.axes / self.axes.square().sum(-2, keepdim=True)))
+        return self.cut(
+            product(self.join(weight, bias), self.axes / self.axes.square().sum(-2, keepdim=True))
+        )
 
     def gradients(self) -> tuple[Tensor, Tensor | None]:
         """∂ of the mean loss by what is moved, in single precision at least."""
@@ -207,6 +209,12 @@ class Axes:
                 if "master" in sampler.state[p]:
                     sampler.state[p]["master"].copy_(place)
                 p.copy_(place)
+
+
+def product(rows: Tensor, axes: Tensor) -> Tensor:
+    """rows · axes in full precision: by autocast or TF32 a steep direction would leak into flat ones."""
+    with torch.autocast(rows.device.type, enabled=False):
+        return (rows.double() @ axes.double()).to(rows) if rows.is_cuda else rows @ axes
 
 
 def _parameters(sampler: "Sampler") -> list[Tensor]:

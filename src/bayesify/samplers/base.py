@@ -48,6 +48,9 @@ class Sampler(Resumable, ABC):
     capturable: bool = False
     #: made by the method, and not by the user's own hand
     is_default: bool = False
+    #: set to skip a step on the device itself, as GradScaler does, which deletes both after it
+    found_inf: Tensor | None = None
+    grad_scale: Tensor | None = None
     #: networks that the loss is a mean over; `num_data` has this factor
     num_members: int = 1
     #: the smallest mass of a warm start, as a share of the given one (1 of a sampler without)
@@ -68,8 +71,6 @@ class Sampler(Resumable, ABC):
         **settings: Any,
     ) -> None:
         check_setting("lr", lr, Positive)
-        self.found_inf: Tensor | None = None  # set to skip a step on the device itself, as GradScaler does
-        self.grad_scale: Tensor | None = None
         super().__init__(params, num_data, seed, {"lr": lr, "temperature": temperature, **settings})
 
     @classmethod
@@ -104,10 +105,10 @@ class Sampler(Resumable, ABC):
         loss has this curvature."""
         return 1.0
 
-    def warm_up(self, burn_in: int, adapts: bool = True) -> None:
+    def warm_up(self, burn_in: int, adapts: bool = True, linear: bool = False) -> None:
         """Begin with a `WarmStart` in the first half of so many steps, where they are enough for one."""
         if burn_in // 2 >= SHORTEST:
-            self.warm = WarmStart(burn_in // 2, adapts)
+            self.warm = WarmStart(burn_in // 2, adapts, linear)
             self.warm.start = self.steps
 
     def check(self, group: Group) -> None:
@@ -159,8 +160,9 @@ class Sampler(Resumable, ABC):
         return self.num_data if self.grad_scale is None else self.num_data / self.grad_scale
 
     def gradient(self, p: Tensor) -> Tensor:
-        """∂U by what is moved (see `axes`), in single precision at least."""
-        return self.axes.gradient(self, p) * self.factor()
+        """∂U by what is moved (see `axes`), in single precision at least; 0 in a step that is skipped."""
+        gradient = self.axes.gradient(self, p) * self.factor()
+        return gradient if self.found_inf is None else gradient.masked_fill(self.found_inf.ne(0), 0.0)
 
     def add_param_group(self, param_group: Group) -> None:
         """As torch's; the group's settings are checked and filled."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 BLOCKS = 20  # of one chain, at least
+SIGMAS = 3.2  # below 2, where v of 20 independent draws of one quantity is once in 3,000 times
 
 
 def autocorrelation(series: Tensor) -> Tensor:
@@ -65,17 +66,35 @@ def worth(draws: Tensor) -> float:
     The mean is one of k ≥ 20 blocks of draws. By the steps from block to block, v = Σ (Δx̄)² / Σ (x̄ − mean)² over
     blocks and quantities (von Neumann), they count as k v / (4 − v): v is 2 of independent ones, 2 (1 − φ) where
     ρ_t = φ^t, and τ = (1 + φ) / (1 − φ). What goes round fast averages out in a block and does not hide what is slow.
-    Sums over many lags, as `ess` takes them, are too noisy for so few: 20 independent draws of one quantity seem to
-    be worth less than 4 once in 4,000 times.
+    Sums over many lags, as `ess` takes them, are too noisy for so few.
     """
+    blocks, total = _blocks(draws)
+    ratio = blocks.diff(dim=0).square().sum() / blocks.square().sum()
+    return float(total * len(blocks) * ratio / (4 - ratio))
+
+
+def least_worth(draws: Tensor) -> float:
+    """What so many independent draws are seldom worth less than: `worth` at a v that is `SIGMAS` standard deviations
+    below 2.
+
+    Of k normal numbers v has the variance 4 (k − 2) / (k² − 1) (von Neumann), and of d quantities the d-th part of it,
+    d = (tr C)² / tr C² by their covariance C. Twenty draws of one quantity may seem to be worth 4, of five 9.
+    """
+    blocks, total = _blocks(draws)
+    k, gram = len(blocks), blocks @ blocks.T
+    count = gram.trace().square() / gram.square().sum()
+    ratio = 2 - SIGMAS * (4 * (k - 2) / (k * k - 1) / count).sqrt()
+    return float(total * k * ratio / (4 - ratio))
+
+
+def _blocks(draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Means of k ≥ 20 blocks of draws, about their mean, (k, quantities), and Var x / Var x̄."""
     series = draws.double().flatten(1)
     size = max(1, len(series) // BLOCKS)
     series = series[len(series) % size :]
-    blocks = series.unflatten(0, (-1, size)).mean(1)  # (blocks, quantities)
-    between = (blocks - blocks.mean(0)).square()
-    ratio = blocks.diff(dim=0).square().sum() / between.sum()
-    total = (series - series.mean(0)).square().mean(0).sum() / between.mean(0).sum()
-    return float(total * len(blocks) * ratio / (4 - ratio))
+    blocks = series.unflatten(0, (-1, size)).mean(1)
+    blocks = blocks - blocks.mean(0)
+    return blocks, (series - series.mean(0)).square().mean(0).sum() / blocks.square().mean(0).sum()
 
 
 def _halves(draws: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ SHORTEST = 12  # steps: below, there is nothing to measure
 BATCHES = 64  # that the inputs of layers are looked at in
 ROUNDS = 4  # looks at the curvature until the masses are heavy enough
 UNSEEN = 3.0  # by how much masses are heavier where nobody could look at the curvature
+LIGHTER = 1e-3  # of the lightest mass of networks, for that of a linear model
 LEAST = 0.01  # of the mean square gradient of a tensor, for its coordinates that hardly have one
 PULL = 0.05  # the furthest that a gradient moves what only trains, in units of the parameter
 FAR = 0.3  # a noise level that is e^0.3 of what it was has another curvature, by e^0.6
@@ -46,10 +47,12 @@ class WarmStart:
 
     length: n in steps
     adapts: False keeps the masses as they were given
+    linear: the network is one linear layer: no unit can fall silent, and nothing but what is measured keeps its last
+            masses from being light
     """
 
-    def __init__(self, length: int, adapts: bool = True) -> None:
-        self.length, self.adapts = length, adapts
+    def __init__(self, length: int, adapts: bool = True, linear: bool = False) -> None:
+        self.length, self.adapts, self.linear = length, adapts, linear
         self.start = self.count = 0  # the first step; how many differences were measured
         self.blind = False  # nobody gives gradients
         self.turned = -1  # the step whose turn was taken
@@ -65,12 +68,12 @@ class WarmStart:
 
     def facts(self) -> dict[str, Any]:
         """What a resumed chain needs to know of it."""
-        mine = {name: getattr(self, name) for name in (*FACTS, "adapts", "blind")}
+        mine = {name: getattr(self, name) for name in (*FACTS, "adapts", "linear", "blind")}
         return mine | {"brake": {**vars(self.brake)}}
 
     def take(self, facts: dict[str, Any]) -> None:
         """Go on from there: the length of another run does not shift a beginning that was made."""
-        self.__init__(facts["length"], bool(facts["adapts"]))  # type: ignore[misc]
+        self.__init__(facts["length"], bool(facts["adapts"]), bool(facts.get("linear")))  # type: ignore[misc]
         self.blind = bool(facts["blind"])
         for name in FACTS:
             setattr(self, name, facts.get(name, 0))
@@ -250,7 +253,7 @@ class WarmStart:
         least, base, most = {}, {}, {}
         for group, p, variance, square in self._sums(sampler):
             sampler.weigh(p, group, square)
-            floor = torch.full_like(variance, self._floor(sampler, group))
+            floor = torch.full_like(variance, self._floor(sampler, group) * (LIGHTER if self.linear else 1.0))
             least[p] = torch.maximum(floor, quiet_mass(sampler, group, p, variance))
             square = torch.maximum(square, LEAST * square.mean())
             base[p] = sampler.unit(p, group) * square / (sampler.limits[2] * nominal_temperature(group))

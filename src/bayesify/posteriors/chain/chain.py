@@ -32,7 +32,7 @@ from bayesify.weights.observing.input_moments import input_moments
 #: is a draw due after so many steps of the run?
 Due = Callable[[int], bool]
 KEEPS = ("draws", "moments")
-UNSURE = {"short"}  # kinds of findings that say that nobody can tell
+UNSURE = {"short", "few"}  # kinds of findings that say that nobody can tell
 
 
 class Chain(Posterior):
@@ -97,7 +97,7 @@ class Chain(Posterior):
         processes have different ones."""
         for sampler in self._samplers() if _alone() else ():
             if sampler.warm is not None and sampler.warm.watches(sampler):
-                with torch.random.fork_rng():
+                with torch.random.fork_rng({p.device for p in net.parameters() if p.is_cuda}):
                     sampler.axes.add(sampler, input_moments(net, call.args, call.kwargs))
 
     def num_passes(self, num_draws: int) -> int:
