@@ -231,7 +231,7 @@ def read_header(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} has a damaged header (its bytes have changed)")
     try:
         header = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} has a damaged header ({error})") from None
     wrong = misfit(header, FACTS)
     if wrong is not None:

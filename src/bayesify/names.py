@@ -1,11 +1,16 @@
-"""Registries of classes, and looking a name up in one, with an error that lists the choices and the nearest one."""
+"""Registries of classes, and looking a name up in one, with an error that lists the choices and the nearest one.
+Patterns that search names."""
 
 import difflib
 import importlib
+import math
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+LONGEST = 500  # characters of a pattern
+MOST_WAYS = 32**4  # in which a pattern may match one name, where a repeat has 32
 
 
 class Registry(dict[str, T]):
@@ -65,3 +70,31 @@ def import_factory(path: str, argument: str) -> Callable[..., Any]:
 def describe(error: Exception) -> str:
     """Its kind and its words."""
     return f"{type(error).__name__}: {error}"
+
+
+def check_quick(pattern: str) -> None:
+    """Raise where a search by the pattern might not end: it may come from a file of somebody else's.
+
+    A search tries all ways in which a pattern can match a name: the product of those of its repeats and of the
+    alternatives of its groups. A repeated group that has several, (a+)+ or (a|a)*, has no bound. What changes how a
+    pattern is read, (?x) or (?#…), is refused.
+    """
+    # sets and escaped characters are one character
+    plain = re.sub(r"\\.|\[\^?\]?(\\.|[^\]\\])*\]", "x", pattern)
+    strange = len(pattern) > LONGEST or re.search(r"\(\?(?!:|=|!|<=|<!|i\))", plain)
+    inside = [[1, 1]]  # of each open group: ways of its parts, alternatives
+    for i, letter in enumerate(plain):
+        repeated, ways = letter not in "(*+?{" and plain[i + 1 : i + 2] in ("*", "+", "?", "{"), 1
+        if letter == "(":
+            inside.append([1, 1])
+        elif letter == "|":
+            inside[-1][1] += 1
+        elif letter == ")" and len(inside) > 1:
+            ways = math.prod(inside.pop())
+            ways = MOST_WAYS + 1 if repeated and ways > 1 else ways
+        inside[-1][0] *= ways * (32 if repeated else 1)
+    if strange or inside[0][0] > MOST_WAYS:
+        raise ValueError(
+            f"the pattern {pattern[:LONGEST]!r} may take for ever: leave out repeats of groups that repeat, most "
+            f"alternatives in groups and special groups, (?…), and use at most 4 repeats"
+        )

@@ -100,17 +100,40 @@ def test_several_machines_are_named_on_the_command_line(
     assert "asks for 1000000 devices, this machine has" in fail(*DOORS[door])
 
 
-@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(.*)*x", r"(\w+\.?)+$", "(a?){9}a", ".*.*.*.*.*x"])
+REPEATS = ["(a+)+$", "(a|a)*b", "(.*)*x", r"(\w+\.?)+$", "(a?){9}a", ".*.*.*.*.*x"]
+READ_OTHERWISE = [r"(?x)([\w.]+) +!", r"([\w.]+)(?#)+!", r"(?i-x:([\w.]+) +!)"]
+ALTERNATIVES = [r"(.|\w)" * 30 + "!", "(|.)" * 30 + "!", "(" * 30 + "(|.)" + ")(|.)" * 30]
+
+
+@pytest.mark.parametrize("pattern", [*REPEATS, *READ_OTHERWISE, *ALTERNATIVES])
 def test_patterns_that_may_take_for_ever(pattern: str) -> None:
     with pytest.raises(ValueError, match="may take for ever: leave out repeats"):
         parse_where(f"matching({pattern!r})")
 
 
 @pytest.mark.parametrize(
-    "pattern", ["head", r"layers\.[0-9]+\.weight$", "^(conv|fc)", "(ab)+", "[(a+)+]", r"\(a\+\)", "a{2,3}"]
+    "pattern",
+    [
+        "head",
+        r"layers\.[0-9]+\.weight$",
+        "^(conv|fc)",
+        "(ab)+",
+        "[(a+)+]",
+        "^(?!head)",
+        "(?i)BN|(?:conv|fc)[12]",
+        r"\(a\+\)",
+        "a{2,3}",
+    ],
 )
 def test_usual_patterns(pattern: str) -> None:
     assert str(parse_where(f"matching({pattern!r})")) == f"matching({pattern!r})"
+
+
+def test_the_look_at_a_pattern_is_quick_itself() -> None:
+    with pytest.raises(ValueError, match="is not a regular expression"):
+        parse_where(f"matching({'[' + chr(92) * 200!r})")
+    with pytest.raises(ValueError, match="is not a regular expression"):
+        parse_where("matching('a{99999999999999}')")
 
 
 def test_a_where_that_is_too_long() -> None:

@@ -1,6 +1,7 @@
 """Checkpoints that are damaged in any way: the one before is used, good ones stay, nothing is overwritten."""
 
 import json
+import os
 import random
 import shutil
 import warnings
@@ -216,6 +217,19 @@ def test_a_damaged_one_does_not_count_among_those_to_keep(keep_last: int, run: P
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(quick(folder=run, epochs=4, keep_last=keep_last)) == 4
+
+
+def test_what_is_no_file_does_not_count_either(run: Path) -> None:
+    """Links to nowhere and to themselves, folders and pipes by the names of checkpoints."""
+    name = "step-{:09d}.safetensors".format
+    folder = run / "checkpoints"
+    (folder / name(900)).symlink_to(name(900))
+    (folder / name(800)).symlink_to("nowhere")
+    (folder / name(700)).mkdir()
+    os.mkfifo(folder / name(600))
+    with pytest.warns(UserWarning, match=r"step-000000[6789]00.safetensors"):
+        quick(folder=run, epochs=3)
+    assert sum(path.is_file() for _, path in find_checkpoints(folder)) == 2
 
 
 def test_an_older_one_that_is_damaged_does_not_count_either(run: Path) -> None:

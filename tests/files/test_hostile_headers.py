@@ -8,10 +8,21 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import nn
 
 import bayesify as bf
-from bayesify.atomic import read_header, read_json, read_tensors, sealed_json, write_json, write_tensors
+from bayesify.atomic import (
+    SEAL,
+    read_header,
+    read_json,
+    read_tensors,
+    sealed,
+    sealed_json,
+    write_json,
+    write_tensors,
+)
 
 
 def net() -> nn.Module:
@@ -34,6 +45,7 @@ def changed(path: Path, **entries: Any) -> None:
 
 OPTIONS = {"name": "categorical", "options": {"class_dim": 10**6}}
 RULE = {"score": "aps", "coverage": 0.9, "thresholds": [0.5], "num_draws": 1, "num_data": 1}
+EVIL = {"prior": "per_layer", "options": {"rules": [["(a+)+!", "normal"]]}}
 SPARSE = {"shape": [2**40], "places": "posterior.q.0.bias.loc"}
 
 
@@ -61,7 +73,9 @@ SPARSE = {"shape": [2**40], "places": "posterior.q.0.bias.loc"}
         ({"conformal": {**RULE, "coverage": 2}}, "coverage"),
         ({"conformal": {**RULE, "thresholds": [float("nan")]}}, "thresholds"),
         ({"conformal": {**RULE, "more": 1}}, "more"),
+        ({"conformal": {**RULE, "num_free": 2**63}}, "num_free"),
         ({"posterior": {"names": 3}}, "names"),
+        ({"method": {"name": "mc_vi", "options": {"prior": EVIL}}}, "may take for ever"),
     ],
 )
 def test_a_header_that_cannot_be(entries: dict[str, Any], field: str, tmp_path: Path) -> None:
@@ -70,6 +84,28 @@ def test_a_header_that_cannot_be(entries: dict[str, Any], field: str, tmp_path: 
     with pytest.raises(ValueError, match=f"model.safetensors.*{field}"):
         bf.load(path, mine)
     bf.bayesify(mine, bf.MonteCarloVI())  # it is as it was
+
+
+@pytest.mark.parametrize(
+    ("told", "field"),
+    [({"reasons": [], "log_evidence": 1.0}, "reasons"), ({"reasons": {}, "log_evidence": "1"}, "log_ev")],
+)
+def test_what_a_curvature_says_of_itself(told: dict[str, Any], field: str, tmp_path: Path) -> None:
+    path = stored(tmp_path, bf.Laplace("kron"))
+    changed(path, posterior=told)
+    with pytest.raises(ValueError, match=f"model.safetensors.*{field}"):
+        bf.load(path, net())
+
+
+def test_a_number_of_more_digits_than_python_reads(tmp_path: Path) -> None:
+    path = stored(tmp_path, bf.Point())
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        text = file.metadata()["bayesify"]
+    text = text.partition(SEAL)[0].replace('"num_data": 100', f'"num_data": {"1" * 5000}')
+    save_file(tensors, path, metadata={"bayesify": sealed(text)})
+    with pytest.raises(ValueError, match=r"model.safetensors has a damaged header"):
+        bf.load(path, net())
 
 
 @pytest.mark.parametrize("dtype", ["F4", "F6_E2M3", "F8_E4M3"])

@@ -90,6 +90,42 @@ def _ensemble(folder: Path) -> None:
     bf.save(model, folder / "model.safetensors")
 
 
+def normed() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+
+#: methods whose files say more than weights: a curvature, iterates, components, masks, priors of one's own
+OTHERS: dict[str, Callable[[], Any]] = {
+    "kron": lambda: bf.Laplace("kron", prior_precision=1.0),
+    "full": lambda: bf.Laplace("full", prior_precision=1.0, linearised=False),
+    "diag": lambda: bf.Laplace("diag", prior_precision=1.0, per_layer=False),
+    "swag": lambda: bf.SWAG(burn_in=2, every=1, rank=3, num_settled=3),
+    "ivon": bf.IVON,
+    "emp": bf.EnsemblePatching,
+    "ecmp": lambda: bf.EnsemblePatching(assignment="element"),
+    "dropout": lambda: bf.MCDropout(0.2),
+    "variance": bf.VarianceNetwork,
+    "per_layer": lambda: bf.MonteCarloVI(
+        prior=bf.prior("per_layer", rules={"weight$": bf.prior("student_t", df=3.0)}, default="laplace")
+    ),
+    "around": lambda: bf.MonteCarloVI(prior=bf.prior("normal", mean="net", std=0.5)),
+    "several": lambda: bf.DeepEnsemble(bf.Laplace("kron", prior_precision=1.0), 2),
+}
+
+
+def _others(folder: Path) -> None:
+    for name, method in OTHERS.items():
+        model = bf.bayesify(normed(), method(), num_data=200)
+        quick(model, epochs=1)
+        bf.save(model, folder / f"{name}.safetensors")
+
+
+def read_others(folder: Path, rng: mutators.Rng) -> Any:
+    """Those that were touched: the others are what they were."""
+    return [_predicted(bf.load(folder / f"{name}.safetensors", normed())) for name in OTHERS]
+
+
 def _predicted(model: bf.BayesianModule) -> Any:
     try:
         p = model.eval().predict(data().test.inputs[:5], 3, generator=torch.Generator().manual_seed(0))
@@ -271,6 +307,7 @@ DOORS: dict[str, Door] = {
     "model of a chain": Door(_chain, read_model, {"model.safetensors": MODEL}),
     "pruned model": Door(_pruned, read_model, {"model.safetensors": MODEL}),
     "model of an ensemble": Door(_ensemble, read_model, {"model.safetensors": MODEL}),
+    "models of other methods": Door(_others, read_others, {f"{name}.safetensors": MODEL for name in OTHERS}),
     "draws": Door(_chain, read_draws, {"draws/*.safetensors": MODEL, "draws/index.json": JSON}),
     "checkpoint": Door(_checkpoints, resume, {"checkpoints/*": MODEL}),
     "checkpoint of a chain": Door(

@@ -23,6 +23,7 @@ EXPECTED: tuple[type[Exception], ...] = (
     *(ValueError, TypeError, OSError, ImportError, RuntimeError, MemoryError),
     *(SafetensorError, SamplingWarning),
 )
+LONGEST = 4000  # characters of a message
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -74,10 +75,11 @@ def _leave(error: Exception) -> NoReturn:
 
 
 def describe(error: BaseException) -> str:
-    """The error's own words, in one line."""
+    """The error's own words, in one line that is not longer than a screen: they may quote a file."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
 
 
 def is_disk_error(error: BaseException) -> bool:

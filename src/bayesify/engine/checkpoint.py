@@ -100,7 +100,10 @@ def remember(path: Path, sound: bool) -> None:
 
 def _is_sound(path: Path) -> bool:
     """Is it? Read only where this process has not seen it."""
-    found = path.stat()
+    try:
+        found = path.stat()
+    except OSError:  # a link that leads nowhere
+        return False
     stamp, sound = _seen.get(path, (None, False))
     if stamp != (found.st_mtime_ns, found.st_size):
         try:

@@ -20,9 +20,10 @@ from typing import Annotated, Any
 import torch
 from torch import Generator, Tensor
 
-from bayesify.checks import Count, NotNegative, NotNegativeCount, Range, Share, check_fields
+from bayesify.checks import Count, NotNegative, Range, Share, check_fields
 from bayesify.names import check_choice
 
+#: what torch counts by
 Seed = Annotated[int, Range(least=0, below=2**63)]
 Ends = tuple[Tensor, Tensor, Tensor | float]
 
@@ -76,7 +77,7 @@ class ConformalRule:
     num_data: Count
     seed: Seed | None = 0  # of u; None: u = 1
     penalty: NotNegative = 0.01
-    num_free: NotNegativeCount = 5
+    num_free: Seed = 5
 
     def __post_init__(self) -> None:
         check_fields(self)

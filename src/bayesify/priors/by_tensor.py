@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bayesify.names import check_quick
 from bayesify.priors.base import Prior, positive, share
 from bayesify.priors.joint import Direction, GroupLaplace
 from bayesify.priors.real import Normal
@@ -105,8 +106,9 @@ class PerLayer(ByTensor):
 
 def _pattern(expression: str) -> re.Pattern[str]:
     try:
+        check_quick(expression)
         return re.compile(expression)
-    except (re.error, TypeError) as error:
+    except (re.error, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"prior rules: {expression!r} is no regular expression ({error}); e.g. 'bias$'"
         ) from None

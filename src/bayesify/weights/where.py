@@ -95,7 +95,7 @@ def matching(pattern: str) -> Where:
     """Parameters whose full name holds a match of the regular expression `pattern`."""
     try:
         compiled = re.compile(pattern)
-    except (re.error, TypeError) as error:
+    except (re.error, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"where.matching: {pattern!r} is not a regular expression ({error})") from None
     return Where(f"matching({pattern!r})", partial(_matches, compiled))
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from bayesify import torch_internals as internals
+from bayesify.checks import check_content
 from bayesify.posteriors.base import Posterior, Says, TrainingData
 from bayesify.posteriors.gaussian.curvature import Pass, curvature
 from bayesify.posteriors.gaussian.evidence import Group, Noise, flat_spectrum, log_evidence, maximised
@@ -210,9 +211,8 @@ class Laplace(Gaussian):
         prefix = "covariance."
         stored = {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
         if stored:
-            shapes = {name: slots[0].get().shape for name, slots in self.slots.items()}
-            made = Precision.from_shapes(shapes, stored)
-            self.covariance = made.to(next(iter(self.slots.values()))[0].get().device)
+            weights = {name: slots[0].get().detach() for name, slots in self.slots.items()}
+            self.covariance = Precision.like(weights, stored)
 
     def take_over(self, other: Posterior) -> None:
         assert isinstance(other, Laplace)
@@ -225,6 +225,7 @@ class Laplace(Gaussian):
 
     def take_plain_data(self, data: Any) -> None:
         if data is not None:
+            check_content(data, {"reasons": Mapping[str, str], "log_evidence": float | None}, "posterior")
             self.reasons, self.log_evidence = dict(data["reasons"]), data["log_evidence"]
 
     def describe(self, name: str) -> str:

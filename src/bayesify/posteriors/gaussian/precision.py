@@ -34,22 +34,19 @@ class Precision(Covariance):
         self.register_buffer("scale", scale)
 
     @classmethod
-    def from_shapes(cls, shapes: Mapping[str, torch.Size], stored: Mapping[str, Tensor]) -> "Precision":
-        """With room for stored tensors, by the keys of this module. One block that is dense holds all weights."""
-        parts: dict[int, dict[str, Tensor]] = {}
+    def like(cls, weights: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> "Precision":
+        """With room for stored tensors, by the keys of this module. One block that is dense holds all weights. Raises
+        where they are not those of such weights."""
+        parts: dict[int, dict[str, torch.Size]] = {}
         for key, value in stored.items():
             room, _, rest = key.partition(".")
             if room == "blocks":
                 index, _, name = rest.partition(".")
-                parts.setdefault(int(index), {})[name] = torch.empty(value.shape, dtype=value.dtype)
-        names = [[*shapes]] if len(parts) == 1 else [[name] for name in shapes]
-        blocks = [
-            _block([shapes[name] for name in group], parts[i]) for i, group in enumerate(names)
-        ]  # fmt: skip
-        deltas, scale = (
-            torch.empty(stored[name].shape, dtype=stored[name].dtype) for name in ("deltas", "scale")
-        )
-        return cls(names, blocks, deltas, scale)
+                parts.setdefault(int(index), {})[name] = value.shape
+        names = [[*weights]] if len(parts) == 1 else [[name] for name in weights]
+        blocks = [_block([weights[name] for name in group], parts[i]) for i, group in enumerate(names)]
+        first = next(iter(weights.values()))
+        return cls(names, blocks, first.new_empty(len(blocks)), first.new_empty(()))
 
     def deviations(self, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
@@ -86,10 +83,22 @@ class Precision(Covariance):
         return self.blocks[i]  # type: ignore[return-value]
 
 
-def _block(shapes: Sequence[torch.Size], tensors: Mapping[str, Tensor]) -> Block:
-    """The kind of block that has these tensors."""
-    if "left_values" in tensors:
-        return Kronecker(shapes[0], **tensors)
-    if "vectors" in tensors:
-        return Dense(shapes, tensors["vectors"], tensors["values"])
-    return Diagonal(tensors["values"])
+def _block(weights: Sequence[Tensor], stored: Mapping[str, torch.Size]) -> Block:
+    """With room for tensors of these shapes, which say what kind of block it is."""
+    size, shapes = sum(w.numel() for w in weights), [w.shape for w in weights]
+    wanted: dict[str, tuple[int, ...]] = {"values": shapes[0]}
+    if "vectors" in stored:
+        wanted = {"vectors": (size, size), "values": (size,)}
+    elif "left_values" in stored:
+        groups, rows = stored["left_values"]
+        columns = shapes[0][1:].numel()
+        fits = groups * rows == shapes[0][0]
+        wanted = {"left_vectors": (groups, rows, rows), "left_values": (groups, rows) if fits else ()}
+        wanted |= {"right_vectors": (groups, columns, columns), "right_values": (groups, columns)}
+    if stored != wanted or ("vectors" not in stored and len(weights) > 1):
+        found = {name: tuple(shape) for name, shape in stored.items()}
+        raise ValueError(f"a curvature of {found} is not one of {[tuple(shape) for shape in shapes]}")
+    room = {name: weights[0].new_empty(shape) for name, shape in wanted.items()}
+    if "vectors" in room:
+        return Dense(shapes, **room)
+    return Kronecker(shapes[0], **room) if "left_values" in room else Diagonal(**room)
