@@ -14,7 +14,7 @@ from bayesify.likelihoods import Likelihood, check_likelihood
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.methods import method as make_method
 from bayesify.model.bayesian_module import MODELS, PRETRAINED, SCRATCH, STARTS, BayesianModule
-from bayesify.model.labelled import base_of, class_for, likelihood_for, takes_labels
+from bayesify.model.labelled import class_for, likelihood_for, takes_labels
 from bayesify.names import check_choice
 from bayesify.priors import prior
 from bayesify.weights import Selection, as_call
@@ -73,7 +73,7 @@ def bayesify(
     if not selection.random and method.needs_random:
         raise ValueError(f"where={method.where} selects no parameter of this network: {_why_none(selection)}")
     posterior = method.posterior(net, selection, call)
-    made = class_for(type(base_of(net))) if takes_labels(net) else BayesianModule
+    made = class_for(net) if takes_labels(net) else BayesianModule
     model = made(net, method, posterior, likelihood, selection, num_data, output)
     model.start = start
     model.chosen = _chosen(asked, method, net)

@@ -21,10 +21,14 @@ from bayesify.weights import as_call
 from bayesify.weights.calls import REFUSAL
 
 IGNORED = -100  # labels of this value do not count, as in torch and transformers
+LABELS = frozenset({"labels", "start_positions"})  # arguments of which a network makes a loss
 CAUSAL = "ForCausalLM"
 #: heads of transformers that have classes for each token; they stand last
 BY_TOKEN = (CAUSAL, "ForMaskedLM", "ForTokenClassification", "ForConditionalGeneration")
-SHIFTED = (CAUSAL, "ForConditionalGeneration")  # and the labels are the tokens, each told from those before it
+SHIFTED = (
+    CAUSAL,
+    "ForConditionalGeneration",
+)  # and the labels are the tokens, each told from those before it
 
 
 class LabelledModule(BayesianModule):
@@ -32,13 +36,13 @@ class LabelledModule(BayesianModule):
 
     train():  one pass. `loss` is −ELBO / N for each label that counts: of a head with one label for each example
               `model.loss(x, y).total`; of one with a label for each token that, divided by the tokens of an example.
-              For methods with an optimiser of their own, which scales by the examples, it is −ELBO / N for each example
+              For methods with an optimiser of their own, which scales by examples, it stays −ELBO / N for each example
     eval():   `logits` are log p(y | x) averaged over `num_draws` draws (of a regression the mean), `loss` is
               −log p(labels) under the same average for each label that counts, without the KL
 
     `num_items_in_batch`, which the Trainer gives, are the labels that count in all batches of a step. The loss of a
-    batch of B examples is B / num_items_in_batch · (nll + kl_weight · kl / N): in one step the KL has the weight that it
-    has beside the ELBO's nll, whatever the accumulation and the padding.
+    batch of B examples is B / num_items_in_batch · (nll + kl_weight · kl / N): in every step nll and KL have the
+    weights of the ELBO, whatever the accumulation and the padding.
     model(x), without keywords, stays one pass with what the network returns, and model(x, target=y) a `bf.Loss`.
     """
 
@@ -82,7 +86,9 @@ class LabelledModule(BayesianModule):
             return self._checked(super().forward(**inputs)) if self.training else self._predicted(x, inputs)
         labels = self._shifted(as_tensor(labels, "labels", next(self.parameters())))
         count = (labels != IGNORED).sum()
-        items = count if num_items_in_batch is None else torch.as_tensor(num_items_in_batch, device=count.device)
+        items = (
+            count if num_items_in_batch is None else torch.as_tensor(num_items_in_batch, device=count.device)
+        )
         items = items.clamp_min(1)
         if not self.training:
             return self._predicted(x, inputs, labels, items)
@@ -160,12 +166,12 @@ def takes_labels(net: nn.Module) -> bool:
     """Is it called as networks of transformers are?"""
     if "transformers" not in sys.modules or not isinstance(net, nn.Module):
         return False
-    return "labels" in inspect.signature(base_of(net).forward).parameters
+    return not LABELS.isdisjoint(inspect.signature(base_of(net).forward).parameters)
 
 
-def base_of(net: nn.Module) -> Any:
+def base_of(net: Any) -> Any:
     """The network inside of a PEFT model; another as it is."""
-    return net.get_base_model() if hasattr(net, "get_base_model") else net
+    return getattr(net, "get_base_model", lambda: net)()
 
 
 def head_of(net: nn.Module) -> str | None:
@@ -182,10 +188,14 @@ def likelihood_for(net: nn.Module, name: str) -> Likelihood:
     return likelihood(name, **({"class_dim": -1} if by_token else {}))
 
 
+def class_for(net: nn.Module) -> type[LabelledModule]:
+    """`LabelledModule` with the signature of the network's `forward`, by which the Trainer chooses columns."""
+    network: Any = type(base_of(net))
+    return _class_for(network)
+
+
 @cache
-def class_for(network: type) -> type[LabelledModule]:
-    """`LabelledModule` with the signature of a network's `forward`, from which the Trainer learns what columns of the
-    data to keep."""
+def _class_for(network: Any) -> type[LabelledModule]:
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return LabelledModule.forward(self, *args, **kwargs)
@@ -196,7 +206,7 @@ def class_for(network: type) -> type[LabelledModule]:
 
 
 def _empty(network: type) -> LabelledModule:
-    made = class_for(network)
+    made = _class_for(network)
     return made.__new__(made)
 
 
@@ -209,7 +219,7 @@ def _logits(found: Predictive) -> Tensor:
     return found.mean.clamp_min(torch.finfo(found.mean.dtype).tiny).log()
 
 
-def _output(logits: Any, loss: Tensor | None) -> Any:
+def _output(logits: Any, loss: Any) -> Any:
     from transformers.modeling_outputs import SequenceClassifierOutput
 
     return SequenceClassifierOutput(loss=loss, logits=logits)
