@@ -108,7 +108,7 @@ def push_to_hub(
 def _on_hub() -> Any:
     from huggingface_hub import ModelHubMixin, snapshot_download
 
-    class OnHub(  # type: ignore[misc]
+    class OnHub(
         ModelHubMixin, library_name="bayesify", tags=["bayesian", "uncertainty"], model_card_template=CARD
     ):
         """A model, as the mixin saves, sends and fetches it."""
@@ -122,7 +122,7 @@ def _on_hub() -> Any:
                 write_json(save_directory / CONFIG, _config(self.model.net))
 
         @classmethod
-        def _from_pretrained(
+        def _from_pretrained(  # type: ignore[override]
             cls,
             *,
             model_id: str,
