@@ -4,6 +4,8 @@ The optimiser is a sampler, and the posterior a chain of stored draws. `bf.fit` 
 part does the same in a loop of one's own.
 """
 
+import importlib.util
+
 import torch
 from torch import nn
 
@@ -54,3 +56,12 @@ both = bf.load("both.safetensors", make_net(2))
 print(
     f"both chains: {both.posterior.num_draws} draws, nll {bf.evaluate(both, test, num_draws=40)['nll']:.3f}"
 )
+
+# 5. the chains in arviz (pip install "arviz<1"): traces and a forest of weights and of what is said of one digit
+if importlib.util.find_spec("arviz"):
+    import arviz
+
+    draws = bf.diagnostics.to_arviz(both, test, entries=1, num_examples=1)
+    layout = {"backend_kwargs": {"constrained_layout": True}}
+    arviz.plot_trace(draws, ["1.weight", "prediction"], **layout)[0, 0].figure.savefig("trace.png")
+    arviz.plot_forest(draws, combined=True, r_hat=True, **layout)[0].figure.savefig("forest.png")

@@ -47,6 +47,7 @@ from bayesify.weights import where
 
 if TYPE_CHECKING:
     from bayesify import data, nets, report
+    from bayesify.files import hub
     from bayesify.studies import attacks, compress, corruptions, explain, suites
 
 __version__ = "0.2.0.dev0"
@@ -58,6 +59,7 @@ LATER = {
     "corruptions": "bayesify.studies.corruptions",
     "data": "bayesify.data",
     "explain": "bayesify.studies.explain",
+    "hub": "bayesify.files.hub",
     "nets": "bayesify.nets",
     "report": "bayesify.report",
     "suites": "bayesify.studies.suites",
@@ -102,6 +104,7 @@ __all__ = [
     "fit",
     "fit_members",
     "graph_size",
+    "hub",
     "inference_modes",
     "kl",
     "likelihood",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from bayesify import torch_internals as internals
 from bayesify.checks import naming
@@ -221,7 +221,7 @@ class RunState:
             "settings": settings_of(self.model),
             "sums": self._of_all_ranks([s.cpu() for s in self.sums]),
             "history": [dict(row) for row in self.history],
-            "model": self.model.state_dict(),
+            "model": nn.Module.state_dict(self.model),  # in which tied weights are one
             "optimizer_kind": type(self.optimizer).__name__,
             "optimizer": self.optimizer.state_dict(),
             **{name: None if part is None else part.state_dict() for name, part in parts.items()},

@@ -56,7 +56,7 @@ def save_in_run(model: BayesianModule, path: Path) -> None:
 
 def _write(model: BayesianModule, path: Path, run: Path | None) -> None:
     with listing():
-        state = model.state_dict()
+        state = nn.Module.state_dict(model)  # in which tied weights are one
     references = {f"posterior.{name}": found for name, found in model.posterior.references(run).items()}
     extra = {f"posterior.{name}": value for name, value in model.posterior.extra_tensors(run).items()}
     tensors = {name: _whole(name, value) for name, value in {**state, **extra}.items()}

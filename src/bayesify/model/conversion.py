@@ -11,10 +11,10 @@ from bayesify import torch_internals as internals
 from bayesify.batches import beside
 from bayesify.checks import check_fields, check_num_data
 from bayesify.likelihoods import Likelihood, check_likelihood
-from bayesify.likelihoods import likelihood as make_likelihood
 from bayesify.methods import DeepEnsemble, Method
 from bayesify.methods import method as make_method
 from bayesify.model.bayesian_module import MODELS, PRETRAINED, SCRATCH, STARTS, BayesianModule
+from bayesify.model.labelled import class_for, likelihood_for, takes_labels
 from bayesify.names import check_choice
 from bayesify.priors import prior
 from bayesify.weights import Selection, as_call
@@ -53,7 +53,7 @@ def bayesify(
     if not isinstance(method, Method):
         raise TypeError(f"method={method!r} must be a method object (bf.MonteCarloVI()) or a name ('mc_vi')")
     if isinstance(likelihood, str):
-        likelihood = make_likelihood(likelihood)
+        likelihood = likelihood_for(net, likelihood)
     check_fields(method)
     check_likelihood(likelihood)
     check_choice(STARTS, start, "start")
@@ -73,7 +73,8 @@ def bayesify(
     if not selection.random and method.needs_random:
         raise ValueError(f"where={method.where} selects no parameter of this network: {_why_none(selection)}")
     posterior = method.posterior(net, selection, call)
-    model = BayesianModule(net, method, posterior, likelihood, selection, num_data, output)
+    made = class_for(net) if takes_labels(net) else BayesianModule
+    model = made(net, method, posterior, likelihood, selection, num_data, output)
     model.start = start
     model.chosen = _chosen(asked, method, net)
     return model

@@ -47,9 +47,10 @@ def negative_elbo(
     target: Tensor | PerMember,
     num_draws: int = 1,
     sample_weight: Tensor | None = None,
+    outputs: list[Any] | None = None,
 ) -> Loss:
     """−ELBO / N of a model on one batch, or on one for every member: nll is the mean over members and `num_draws`
-    passes of each, kl that over members."""
+    passes of each, kl that over members. `outputs` gets what each pass predicts."""
     if model.num_data is None and model.method.needs_num_data:
         raise ValueError(
             "num_data is missing: the KL is scaled by the number of training examples. "
@@ -66,6 +67,8 @@ def negative_elbo(
         for i in range(num_draws):
             output = model.pick(posterior.run(model.net, calls[member], member, kl_terms if i == 0 else None))
             nlls.append(nll_of(model)(output, targets[member], sample_weight, values))
+            if outputs is not None:
+                outputs.append(output)
     nll = nlls[0] if len(nlls) == 1 else torch.stack(nlls).mean()
     kl = kl_terms[0] if len(kl_terms) == 1 else torch.stack(kl_terms).sum() / members
     if model.method.optimizer_adds_kl:

@@ -3,6 +3,7 @@
 from bayesify.evaluation.convergence import function_values
 from bayesify.samplers.convergence import autocorrelation, ess, rhat
 from bayesify.studies.diagnostics import phase_figures
+from bayesify.studies.diagnostics.arviz_data import to_arviz
 from bayesify.studies.diagnostics.curvature import kappa
 from bayesify.studies.diagnostics.moment_check import moment_check, relative_width
 from bayesify.studies.diagnostics.moment_verdict import MomentCheck
@@ -33,6 +34,7 @@ __all__ = [
     "relative_width",
     "rhat",
     "suggest",
+    "to_arviz",
     "tune",
     "verdict",
     "zero_mean",
