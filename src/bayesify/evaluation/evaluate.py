@@ -13,6 +13,7 @@ from bayesify.evaluation.metrics import ClassificationTally, RegressionTally
 from bayesify.evaluation.metrics.registry import measured, needs_whole, reported
 from bayesify.likelihoods.shapes import match_real
 from bayesify.predict.decisions import UNCERTAINTIES
+from bayesify.predict.frozen import Frozen
 from bayesify.predict.nonfinite import counted_from
 from bayesify.predict.predictive import Predictive
 from bayesify.predict.views import AUTO
@@ -45,11 +46,12 @@ def evaluate(
     entropy, out of distribution positive; of named sets as "name/auroc".
     augment: every draw sees a view of its own, as in `model.predict`
     mode: of `model.predict`
+    A frozen predictor (`model.freeze`) has its own draws, and takes neither of them.
     """
     views: dict[str, Any] = {} if augment == AUTO else {"augment": augment}
     views |= {} if mode == "ensemble" else {"mode": mode}  # what stands in for a model need not know modes
     if not hasattr(model, "likelihood"):
-        raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned")
+        raise TypeError(f"model={type(model).__name__} must be what bf.bayesify or model.freeze returned")
     check_loader(loader, "loader")
     if model.likelihood.task == "regression":
         if ood is not None:
@@ -85,6 +87,16 @@ def tally_of(
     return tally, num_data
 
 
+def predicted(model: Any, x: Any, num_draws: int, generator: Generator | None, **options: Any) -> Predictive:
+    """What `model` predicts; a frozen predictor by the draws that it has."""
+    if not isinstance(model, Frozen):
+        return model.predict(x, num_draws, generator=generator, **options)
+    for name in ("augment", "mode"):
+        if options.pop(name, None) is not None:
+            raise ValueError(f"{name}= is of a model, and a frozen predictor has fixed draws: leave it out")
+    return model.predict(x, **options)
+
+
 def predictions(
     model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None, **options: Any
 ) -> Iterator[tuple[Predictive, Tensor]]:
@@ -93,7 +105,7 @@ def predictions(
     for batch in loader:
         target = to_device(target_of(batch), next(model.parameters()).device)
         with counted_from(first):
-            prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator, **options)
+            prediction = predicted(model, inputs_for(model, batch), num_draws, generator, **options)
         first += len(prediction)
         yield prediction, target
 
@@ -128,7 +140,7 @@ def scores_of(
     first = 0
     for batch in loader:
         with counted_from(first):
-            prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator, **options)
+            prediction = predicted(model, inputs_for(model, batch), num_draws, generator, **options)
         first += len(prediction)
         parts.append({name: score(prediction).flatten().cpu() for name, score in SCORES.items()})
     if not parts:
