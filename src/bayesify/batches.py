@@ -68,7 +68,8 @@ def target_of(batch: Any) -> Any:
 
 
 def inputs_for(model: Any, batch: Any) -> Any:
-    """The input of a loader's batch as `model` takes it: on its device, float32 in the precision of its weights."""
+    """The input of a loader's batch as `model` takes it: on its device, float32 and float64 in the precision of its
+    weights."""
     first = next(model.parameters())
     return to_device(inputs_of(batch), first.device, first.dtype)
 
@@ -86,7 +87,7 @@ def first_examples(value: Any, most: int) -> tuple[Any, int]:
 
 
 def beside(module: nn.Module, value: Any) -> Any:
-    """Every tensor of `value` on the device of `module`'s parameters, float32 in their precision."""
+    """Every tensor of `value` on the device of `module`'s parameters, float32 and float64 in their precision."""
     first = next(module.parameters(), None)
     return value if first is None else to_device(value, first.device, first.dtype)
 
@@ -97,9 +98,10 @@ def device_of(value: Any) -> torch.device | None:
 
 
 def to_device(value: Any, device: torch.device, dtype: torch.dtype | None = None) -> Any:
-    """Every tensor in a batch on `device`, those of float32 in `dtype` where one is given."""
+    """Every tensor in a batch on `device`, those of float32 and float64 in `dtype` where one is given."""
     if isinstance(value, Tensor):
-        return value.to(device, dtype if value.dtype == torch.float32 else None, non_blocking=True)
+        wide = value.dtype in (torch.float32, torch.float64)
+        return value.to(device, dtype if wide else None, non_blocking=True)
     if isinstance(value, list | tuple):
         moved = [to_device(v, device, dtype) for v in value]
         return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)

@@ -10,7 +10,7 @@ its place is slower, or an error when it is used; importing bayesify always work
 
 import math
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from functools import partial
 from operator import attrgetter
@@ -141,6 +141,14 @@ version_of = _attribute(
     "speed: what comes before the random weights is computed for every draw",
     lambda tensor: object(),  # never the same
 )
+
+
+def versions_of(tensors: Iterable[Tensor]) -> list[int]:
+    """What counts writes into each of them; [] where torch does not tell."""
+    found = [version_of(t) for t in tensors if not t.is_inference()]
+    return [version for version in found if isinstance(version, int)]
+
+
 current_graph_task_id = _internal(
     "torch._C._current_graph_task_id",
     "refusing activation checkpointing inside a network, which runs it again in backward",

@@ -263,6 +263,48 @@ def test_what_changes_predictions_drops_the_rule() -> None:
     assert bf.conformal(m, None).conformal is None
 
 
+def test_weights_that_move_on_in_a_loop_of_ones_own_are_told(recwarn: Any) -> None:
+    m, data = model(), [drawn_classes(100)]
+    for fit in (bf.calibrate, bf.conformal):
+        fit(m, data)
+        m.predict(data[0][0])
+        assert not recwarn.list
+        with torch.no_grad():
+            next(m.parameters()).mul_(1.1)
+        with pytest.warns(UserWarning, match="weights were changed after bf.calibrate or bf.conformal"):
+            m.predict(data[0][0])
+        recwarn.clear()
+        copy.deepcopy(m).predict(data[0][0])
+        fit(m, data)
+        m.predict(data[0][0])
+        assert not recwarn.list
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_a_frozen_predictor_is_a_model_here(task: str) -> None:
+    """Metrics, calibration, rules and acquisition are those of a model that predicts by the same draws."""
+    law, data = (CLASSES, [drawn_classes(100)]) if task == "classification" else (1, [numbers(100)])
+    whole = model(law, "categorical" if law == CLASSES else "normal", bf.MonteCarloVI())
+    frozen = whole.freeze(5, torch.Generator().manual_seed(0))
+    seeded = {"num_draws": 5, "generator": torch.Generator().manual_seed(0)}
+    assert bf.evaluate(frozen, data) == pytest.approx(bf.evaluate(whole, data, **seeded), rel=1e-4)
+    bf.calibrate(frozen, data)
+    score = "quantile" if law == 1 else None
+    assert bf.conformal(frozen, data, score=score) is frozen
+    found = frozen.predict(data[0][0])
+    if law == CLASSES:
+        inside = found.sets.gather(1, data[0][1][:, None])
+    else:
+        low, high = found.interval
+        inside = (low <= data[0][1]) & (data[0][1] <= high)
+    assert inside.double().mean() >= 0.9
+    assert len(bf.acquisition(frozen, data[0][0], "variance", k=3).indices) == 3
+    whole.conformal = frozen.conformal
+    assert whole.freeze(5).conformal == frozen.conformal
+    with pytest.raises(ValueError, match="augment= is of a model, and a frozen predictor has fixed draws"):
+        bf.evaluate(frozen, data, augment=torch.neg)
+
+
 def test_a_fit_that_fails_leaves_the_rule() -> None:
     m = bf.conformal(model(), [drawn_classes(100)])
     before = m.conformal

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from torch import Generator, Tensor
 
 from bayesify.checks import Count, checked
+from bayesify.evaluation.evaluate import predicted
 from bayesify.predict.decisions import uncertainty
 from bayesify.predict.predictive import Predictive
 
@@ -30,7 +31,7 @@ def acquisition(
 ) -> Acquisition:
     """The scores of a pool of inputs, and the `k` that are most worth a label.
 
-    model:     what bf.bayesify returned, or a prediction of the pool, which needs no x
+    model:     what bf.bayesify or model.freeze returned, or a prediction of the pool, which needs no x
     x:         the pool: one input of the model, or a loader, whose targets are not looked at
     kind:      "bald": the mutual information of the label and the weights, what the draws disagree on; "entropy",
                "confidence" (1 − that of the label), "variance", "agreement": see `Predictive.uncertainty`
@@ -46,7 +47,7 @@ def acquisition(
             "x is the pool of a model, and a prediction has none: give bf.acquisition(model, x) or "
             "bf.acquisition(prediction)"
         )
-    found = model if x is None else model.predict(x, num_draws, generator=generator)
+    found = model if x is None else predicted(model, x, num_draws, generator)
     scores = uncertainty(found, kind, "kind")
     if kind in OF_DRAWS and found.num_draws == 1:
         raise ValueError(

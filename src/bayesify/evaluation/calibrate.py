@@ -14,6 +14,7 @@ from bayesify.evaluation.evaluate import counted_targets, predictions
 from bayesify.likelihoods.shapes import log_of, match_real
 from bayesify.model import BayesianModule
 from bayesify.predict.calibration import calibrated, quantity
+from bayesify.predict.frozen import Frozen
 from bayesify.predict.predictive import Predictive
 from bayesify.predict.views import AUTO
 
@@ -22,7 +23,7 @@ LIMITS = (1e-3, 1e3)
 
 @checked
 def calibrate(
-    model: BayesianModule,
+    model: BayesianModule | Frozen,
     val_loader: Iterable[Any] | None,
     num_draws: Count = 20,
     generator: Generator | None = None,
@@ -34,7 +35,7 @@ def calibrate(
     stay as they are. Calling it again fits anew; None in place of the loader takes the calibration back.
 
     val_loader:  examples the model was not trained on
-    num_draws:   of each prediction, as in `model.predict`
+    num_draws:   of each prediction, as in `model.predict`; a frozen predictor has its own
     augment:     give it here where `model.predict` and `bf.evaluate` will get it
 
     Training never sees the number, and `bf.fit` drops it when it trains on, since it was fitted to other weights. What
@@ -43,23 +44,24 @@ def calibrate(
     >>> bf.calibrate(model, val_loader)
     >>> bf.evaluate(model, test_loader)["ece"]
     """
-    if not isinstance(model, BayesianModule):
+    if not isinstance(model, BayesianModule | Frozen):
         raise TypeError(
             f"model={type(model).__name__} must be what bf.bayesify returned; of a DDP wrapper give model.module"
         )
     if val_loader is not None:
         check_loader(val_loader, "val_loader")
-    before, model.calibration = model.calibration, None
+    before = model.calibration, model.conformal
+    model.calibration = model.conformal = None
     if val_loader is None:
-        model.conformal = None
         return None
     try:
         views = {} if augment == AUTO else {"augment": augment}
         model.calibration = best_calibration(model, val_loader, num_draws, generator, **views)
     except BaseException:
-        model.calibration = before
+        model.calibration, model.conformal = before
         raise
-    model.conformal = None
+    if isinstance(model, BayesianModule):
+        model.remember()
     return model.calibration
 
 

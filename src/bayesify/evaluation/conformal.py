@@ -16,6 +16,7 @@ from bayesify.likelihoods.shapes import match_real
 from bayesify.model import BayesianModule, bayesify
 from bayesify.names import check_choice
 from bayesify.predict.conformal import SCORES, ConformalRule, Seed, fewest, threshold
+from bayesify.predict.frozen import Frozen
 from bayesify.predict.predictive import Predictive
 from bayesify.predict.views import AUTO
 
@@ -48,14 +49,15 @@ def conformal(
     infinite, and a warning says how many are needed. Fitting again starts anew; None in place of the loader takes the
     rule back.
 
-    model:      what bf.bayesify returned, or a plain network, which is wrapped by `bf.Point` with `likelihood`
-                ("categorical" where none is given): use what is returned
+    model:      what bf.bayesify or model.freeze returned, or a plain network, which is wrapped by `bf.Point` with
+                `likelihood` ("categorical" where none is given): use what is returned
     score:      classes "aps" (the default: sets grow where the model is unsure), "lac" (the smallest sets on average)
                 or "raps" (aps, with `penalty` on each class behind the first `num_free`); regression "std" (the
                 default: as wide as the predicted std says), "absolute" (of one width) or "quantile" (of the predictive
                 law, from its draws)
     by_class:   the coverage holds for the examples of each class; every class needs examples enough of its own
-    num_draws:  of each prediction; predictions with sets and intervals need the same number
+    num_draws:  of each prediction; predictions with sets and intervals need the same number, which a frozen
+                predictor has
     seed:       of the random share of the last class in aps and raps; None: all of it counts, sets are larger
     augment:    give it here where `model.predict` will get it
 
@@ -64,10 +66,10 @@ def conformal(
     >>> bf.conformal(model, calibration_loader, coverage=0.9)
     >>> model.predict(x).sets
     """
-    if isinstance(model, BayesianModule):
+    found: Any = model
+    if isinstance(model, BayesianModule | Frozen):
         if likelihood is not None:
             raise ValueError(f"likelihood={likelihood!r} is for a plain network: this model has its own")
-        found = model
     else:
         found = bayesify(model, "point", "categorical" if likelihood is None else likelihood)
     if calibration_loader is None:
@@ -79,8 +81,15 @@ def conformal(
     )
     options: dict[str, Any] = {} if augment == AUTO else {"augment": augment}
     options |= {"keep_samples": True} if rule.keeps_samples else {}
-    parts = predictions(found, calibration_loader, num_draws, generator, **options)
-    found.conformal = rule = fitted(rule, parts, by_class)
+    before, found.conformal = found.conformal, None
+    try:
+        rule = fitted(rule, predictions(found, calibration_loader, num_draws, generator, **options), by_class)
+    except BaseException:
+        found.conformal = before
+        raise
+    found.conformal = rule
+    if isinstance(found, BayesianModule):
+        found.remember()
     _warn_of_few(rule, by_class)
     return found
 

@@ -15,6 +15,7 @@ from bayesify.likelihoods.shapes import match_real
 from bayesify.model import BayesianModule
 from bayesify.predict.at_means import AtMeans
 from bayesify.predict.decisions import UNCERTAINTIES
+from bayesify.predict.frozen import Frozen
 from bayesify.predict.nonfinite import counted_from
 from bayesify.predict.predictive import Predictive
 from bayesify.predict.views import AUTO
@@ -47,11 +48,12 @@ def evaluate(
     entropy, out of distribution positive; of named sets as "name/auroc".
     augment: every draw sees a view of its own, as in `model.predict`
     mode: of `model.predict`
+    A frozen predictor (`model.freeze`) has its own draws, and takes neither of them.
     """
     views: dict[str, Any] = {} if augment == AUTO else {"augment": augment}
     views |= {} if mode == "ensemble" else {"mode": mode}  # what stands in for a model need not know modes
     if not hasattr(model, "likelihood"):
-        raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned")
+        raise TypeError(f"model={type(model).__name__} must be what bf.bayesify or model.freeze returned")
     check_loader(loader, "loader")
     if model.likelihood.task == "regression":
         if ood is not None:
@@ -87,6 +89,16 @@ def tally_of(
     return tally, num_data
 
 
+def predicted(model: Any, x: Any, num_draws: int, generator: Generator | None, **options: Any) -> Predictive:
+    """What `model` predicts; a frozen predictor by the draws that it has."""
+    if not isinstance(model, Frozen):
+        return model.predict(x, num_draws, generator=generator, **options)
+    for name in ("augment", "mode"):
+        if options.pop(name, None) is not None:
+            raise ValueError(f"{name}= is of a model, and a frozen predictor has fixed draws: leave it out")
+    return model.predict(x, **options)
+
+
 def predictions(
     model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None, **options: Any
 ) -> Iterator[tuple[Predictive, Tensor]]:
@@ -103,7 +115,7 @@ def _predicted(
     first = 0
     for batch in loader:
         with counted_from(first):
-            prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator, **options)
+            prediction = predicted(model, inputs_for(model, batch), num_draws, generator, **options)
         first += len(prediction)
         yield prediction, batch
 

@@ -42,6 +42,7 @@ from bayesify.predict.prediction import (
 from bayesify.predict.predictive import Predictive
 from bayesify.predict.views import AUTO, Augment
 from bayesify.samplers import SamplingWarning
+from bayesify.torch_internals import versions_of
 from bayesify.weights import Call, Selection, as_call
 from bayesify.weights.calls import is_sharded, is_sharded_unit
 from bayesify.weights.copies import copy_of
@@ -50,6 +51,10 @@ from bayesify.weights.units import described, folded
 SCRATCH, PRETRAINED = "scratch", "pretrained"
 #: what a network knows when it becomes Bayesian
 STARTS = {SCRATCH: "nothing", PRETRAINED: "it was trained, on this task or on another one"}
+MOVED = (
+    "the weights were changed after bf.calibrate or bf.conformal fitted what predictions use, which belongs to the "
+    "old ones: call it again, or with None in place of the loader"
+)
 LOOKED_AT = 64  # examples at which draws of a chain are compared
 MODELS: "weakref.WeakSet[BayesianModule]" = weakref.WeakSet()  # those alive: a network can be in one only
 
@@ -64,6 +69,8 @@ class BayesianModule(nn.Module):
     calibration: float | None = None
     #: fitted by `bf.conformal`, used by `predict`: what makes sets and intervals of its predictions
     conformal: ConformalRule | None = None
+    #: states of the parameters that these two belong to
+    fitted_at: list[int] | None = None
     #: what the method decided by the network, for `summary()`
     chosen: str = ""
     #: "scratch", or "pretrained": of a network that was trained already
@@ -313,6 +320,10 @@ class BayesianModule(nn.Module):
         one_pass = linear or self.posterior.sampling == "moments" or max(shares(self, 2)) == 1
         return None if one_pass else self.augment
 
+    def remember(self) -> None:
+        """The calibration or conformal rule that the model has now belongs to its present weights."""
+        self.fitted_at = versions_of(self.parameters())
+
     @contextmanager
     def uncautioned(self) -> Iterator[None]:
         """Predictions of a model that is still in training are known not to be those of its end."""
@@ -325,6 +336,12 @@ class BayesianModule(nn.Module):
     def _caution(self, x: Any) -> None:
         """Say once what a prediction of this model is not; x: the input, None where it comes in parts."""
         says = None if x is None else self._saying(as_call(first_examples(x, LOOKED_AT)[0]))
+        if not self.cautioned and (self.calibration is not None or self.conformal is not None):
+            if self.fitted_at is None:  # a model from a file, or a copy
+                self.remember()
+            elif self.fitted_at != versions_of(self.parameters()):
+                self.remember()
+                warnings.warn(MOVED, stacklevel=3)
         text = None if self.cautioned else self.posterior.caution(says)
         if text is not None:
             self.cautioned = True
@@ -356,4 +373,5 @@ class BayesianModule(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # a deepcopy is a model of its own
         super().__setstate__(state)
+        self.fitted_at = None
         MODELS.add(self)

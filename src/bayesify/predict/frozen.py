@@ -4,6 +4,7 @@ import copy
 import statistics as stats
 import time
 from collections import deque
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from bayesify.execution import capturing, compiling
 from bayesify.likelihoods import Likelihood
 from bayesify.predict.accumulation import Accumulator, statistics
 from bayesify.predict.calibration import calibrated
+from bayesify.predict.conformal import ConformalRule
 from bayesify.predict.fixed_draws import FixedDraws
 from bayesify.predict.fixed_linear import FixedLinear
 from bayesify.predict.fixed_moments import FixedMoments
@@ -75,10 +77,12 @@ class Frozen(nn.Module):
         core: FixedDraws | FixedLinear | FixedMoments,
         likelihood: Likelihood,
         calibration: float | None = None,
+        conformal: ConformalRule | None = None,
         method: str = "",
     ) -> None:
         super().__init__()
-        self.core, self.likelihood, self.calibration, self.method = core, likelihood, calibration, method
+        self.core, self.likelihood, self.method = core, likelihood, method
+        self.calibration, self.conformal = calibration, conformal
         self.batched: bool | None = None
         self.idle: deque[Any] = deque()  # twins of the core, which itself no eager call runs: it is copied
         self.eval()
@@ -97,6 +101,7 @@ class Frozen(nn.Module):
 
     def predict(self, x: Any, keep_samples: bool = False, on_nonfinite: str = "raise") -> Predictive:
         """The same as a `Predictive`, of one input or a loader; options as of `model.predict`."""
+        keep_samples |= self.conformal is not None and self.conformal.keeps_samples
 
         def one(inputs: Any) -> Predictive:
             accumulator = Accumulator(self.likelihood, keep_samples, self.core.matched)
@@ -106,6 +111,7 @@ class Frozen(nn.Module):
         here = None if is_loader(x) else device_of(x)
         found = over_batches(self, x if here is None else beside(self, x), one, on_nonfinite)
         found = found if self.calibration is None else calibrated(found, self.calibration)
+        found = replace(found, conformal=self.conformal)
         return found if here is None else found.to(here)
 
     def summarized(self, outputs: Any) -> FrozenClasses | FrozenNumbers:

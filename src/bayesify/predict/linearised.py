@@ -18,6 +18,7 @@ from bayesify.predict.predictive import Predictive
 from bayesify.weights import Call, as_call
 
 MOST_OUTPUTS = 1024  # numbers of an example's output whose covariance is taken whole
+FREE_DRAWS = 1000  # draws of classes from a covariance that is there take no pass
 
 
 @checked
@@ -34,9 +35,9 @@ def predict_linearised(
 ) -> Predictive:
     """`model.predict(x, mode="linearised")`, in eval mode.
 
-    Of a normal regression mean and variance are exact. Of classes, and of other likelihoods, `num_draws` draws of the
-    outputs have their mean and variance. Where outputs or weights are too many for J, the draws are f + J (w − w̄) with
-    draws of the weights, a pass each.
+    Of a normal regression mean and variance are exact. Of other likelihoods `num_draws` draws of the outputs have
+    their mean and variance; of classes at least 1,000, which cost no pass, unless all are kept (`keep_samples`). Where
+    outputs or weights are too many for J, the draws are f + J (w − w̄) with draws of the weights, a pass each.
     """
     for name, given in {"augment": augment, "compile": compile or None}.items():
         if given is not None:
@@ -60,6 +61,8 @@ def _predict(
     nets = model.posterior.nets(model.net)
     laws = [model.posterior.linear_law(model.net, i) for i in range(len(nets))]
     each = -(-num_draws // len(nets))
+    free = model.likelihood.task == "classification" and not keep_samples
+    many = max(each, -(-FREE_DRAWS // len(nets))) if free else each
     accumulator = Accumulator(model.likelihood, keep_samples, matched=True)
     exact = None
     for net, law in zip(nets, laws, strict=True):
@@ -73,7 +76,7 @@ def _predict(
                 )
             continue
         exact = output_law(net, law, call, model.pick, numbers)
-        for drawn in draws_of(exact, each, generator, JOINED_NUMBERS):
+        for drawn in draws_of(exact, many, generator, JOINED_NUMBERS):
             accumulator.add(as_output(drawn, output))
     found = accumulator.result()
     normal = model.likelihood.is_normal and not model.likelihood.takes_heads

@@ -1,6 +1,7 @@
 """Laplace's approximation against exact posteriors, and its curvature against autograd's."""
 
 import copy
+import math
 from pathlib import Path
 from typing import Any
 
@@ -325,18 +326,51 @@ def test_files_bring_it_back(structure: str | None, tmp_path: Path) -> None:
 
 def test_a_prior_precision_by_validation_and_one_for_each_layer() -> None:
     net, x, y = classes()
+    wrong = torch.where(
+        torch.arange(len(y)) % 5 == 0, (y + 1) % 3, y
+    )  # held-out labels that are no surer than that
+    val = loader(x, wrong, 60)
     model = bf.bayesify(net, bf.Laplace("kron"))
-    notes = bf.fit(model, loader(x, y), loader(x, y, 60), progress=False).notes
+    notes = bf.fit(model, loader(x, y), val, epochs=50, lr=1e-2, progress=False).notes
     assert "by validation" in notes[-1]
     chosen = float(model.posterior.covariance.deltas[0])
-    nll = bf.evaluate(model, loader(x, y, 60), generator=torch.Generator().manual_seed(0))["nll"]
+    nll = bf.evaluate(model, val, generator=torch.Generator().manual_seed(0))["nll"]
     for delta in (chosen / 10, chosen * 10):
         model.posterior.covariance.deltas.fill_(delta)
-        assert bf.evaluate(model, loader(x, y, 60), generator=torch.Generator().manual_seed(0))["nll"] >= nll
+        assert bf.evaluate(model, val, generator=torch.Generator().manual_seed(0))["nll"] > nll
     model = bf.bayesify(classes()[0], bf.Laplace("kron", prior_precision="marglik", per_layer=True))
     assert "one for each layer" in bf.fit(model, loader(x, y), progress=False).notes[-1]
     deltas = model.posterior.covariance.deltas
     assert deltas[0] == deltas[1] != deltas[2] == deltas[3]
+
+
+def test_validation_goes_beyond_its_grid_or_says_that_it_found_no_end() -> None:
+    """A law whose NLL is least at δ = 10^6, one that has no least, and one within the grid."""
+    net, x, y = classes()
+    model = fitted(net, bf.Laplace("diag", prior_precision=1.0), "categorical", x, y)
+    for decade, expected in (
+        (6.0, None),
+        (-5.0, None),
+        (1.6, None),
+        (30.0, "no uncertainty"),
+        (-30.0, "the prior"),
+    ):
+        data = TrainingData(
+            lambda: iter(()),
+            None,
+            model.likelihood,
+            model.pick,
+            score=lambda: abs(math.log10(float(model.posterior.covariance.deltas[0])) - decade),  # noqa: B023
+        )
+        (delta,), said = model.posterior._validated(data, 1)
+        assert (said is None) == (expected is None) and (expected or "") in (said or "")
+        if expected is None:
+            assert abs(math.log10(delta) - decade) < 0.21
+    model = bf.bayesify(classes()[0], bf.Laplace("diag", prior_precision="validation"))
+    certain = bf.fit(model, loader(x, y), [(x, model.net(x).argmax(1).detach())], progress=False)
+    assert "no uncertainty of its weights" in certain.notes[-1]
+    wide, usual = (bf.evaluate(model, [(inputs, y)])["nll"] for inputs in (x.double(), x))
+    assert wide == pytest.approx(usual, rel=1e-4)
 
 
 def test_members_and_draws_of_weights(tmp_path: Path) -> None:
@@ -344,7 +378,7 @@ def test_members_and_draws_of_weights(tmp_path: Path) -> None:
     model = bf.bayesify(net, bf.DeepEnsemble(bf.Laplace("diag", prior_precision=1.0), 2))
     notes = bf.fit(model, loader(x, y), progress=False).notes
     assert any(text.startswith("member 1: Laplace: diag") for text in notes)
-    assert model.predict(x, 6).num_draws == 6
+    assert model.predict(x, 6, keep_samples=True).num_draws == 6
     bf.save(model, tmp_path / "both.safetensors")
     again = bf.load(tmp_path / "both.safetensors", classes()[0])
     files = []

@@ -26,7 +26,13 @@ RAISED = (
     "examples by more than 1 %: it was raised. With a val_loader it goes by the NLL there"
 )
 DECADES, HALVINGS = 8.0, 6  # by which it may be raised, and how often that is halved
-GRID = [10 ** (0.4 * i - 4) for i in range(21)]  # prior precisions that validation tries
+STEP, FURTHEST = 0.4, 9.9
+GRID = [STEP * i for i in range(-10, 11)]  # decades of the prior precisions that validation tries first
+AT_END = "validation found no end to the prior precision, and {:.3g} was taken: {}"
+ENDS = {
+    True: "the network is best as it is, with no uncertainty of its weights",
+    False: "the data hold the weights, and the prior does not matter",
+}
 Grouped = dict[str, list[int]]  # the blocks of every group, by number
 
 
@@ -94,10 +100,8 @@ class Laplace(Gaussian):
         )
 
     def _versions(self) -> list[int]:
-        """Of the weights; each counts what was written into it."""
-        weights = [slots[0].get() for slots in self.slots.values()]
-        found = [internals.version_of(w) for w in weights if not w.is_inference()]
-        return [version for version in found if isinstance(version, int)]
+        """Of the weights."""
+        return internals.versions_of(slots[0].get() for slots in self.slots.values())
 
     @torch.no_grad()
     def conclude(self, net: nn.Module, data: TrainingData) -> list[str]:
@@ -131,19 +135,19 @@ class Laplace(Gaussian):
         self.reasons = found.reasons
         if noise is not None:
             data.likelihood.log_std.fill_(-0.5 * torch.tensor(scale).log())
-        raised = None
+        raised = more = None
         if asked == VALIDATION:
-            deltas = self._validated(data, len(groups))
+            deltas, more = self._validated(data, len(groups))
         elif self.prior_precision is None and data.likelihood.task == "classification":
             times = self._times(data)
-            raised = None if times == 1 else RAISED.format(max(deltas))
+            raised = more = None if times == 1 else RAISED.format(max(deltas))
             deltas = [delta * times for delta in deltas]
         log_prob = found.log_prob if noise is None else noise.log_prob(scale)
         self.log_evidence = log_evidence(log_prob, groups, deltas, 1.0 if noise is None else scale)
         how = f" by {HOW[asked]}" if isinstance(asked, str) and raised is None else ""
         said = [self._said(deltas, how, noise, scale, time.perf_counter() - began)]
         self.versions = self._versions()
-        return said if raised is None else [*said, raised]
+        return said if more is None else [*said, more]
 
     def _noise(self, found: Pass, data: TrainingData) -> Noise | None:
         """What the noise is found by, where it may be."""
@@ -164,17 +168,30 @@ class Laplace(Gaussian):
             grouped.setdefault(layer_of(names[0]) if self.per_layer else "", []).append(i)
         return grouped
 
-    def _validated(self, data: TrainingData, count: int) -> list[float]:
-        """The δ of GRID with the smallest NLL on the validation data."""
+    def _validated(self, data: TrainingData, count: int) -> tuple[list[float], str | None]:
+        """The δ with the smallest NLL on the validation data, and what is to say where the search found no end. Beyond
+        GRID it goes on while that helps by more than a ten-thousandth."""
         assert self.covariance is not None and data.score is not None
-        deltas: Any = self.covariance.deltas
-        scores = []
-        for delta in GRID:
-            deltas.fill_(delta)
-            scores.append(data.score())
-        best = GRID[min(range(len(GRID)), key=scores.__getitem__)]
-        deltas.fill_(best)
-        return [best] * count
+        deltas, told = self.covariance.deltas, data.score
+
+        def score(decade: float) -> float:
+            deltas.fill_(10**decade)
+            return told()
+
+        scores = [score(decade) for decade in GRID]
+        low = min(scores)
+        best = GRID[scores.index(low)]
+        step = {GRID[0]: -STEP, GRID[-1]: STEP}.get(best, 0.0)
+        while step and abs(best) < FURTHEST:
+            found = score(best + step)
+            if found > low:
+                step = 0.0
+                break
+            best, helps, low = best + step, low - found > 1e-4 * abs(low), found
+            if not helps:
+                break
+        deltas.fill_(10**best)
+        return [10**best] * count, AT_END.format(10**best, ENDS[step > 0]) if step else None
 
     def _times(self, data: TrainingData) -> float:
         """The smallest factor of every δ that leaves the confidence on training examples within SLACK of the plain
