@@ -100,24 +100,22 @@ def predicted(model: Any, x: Any, num_draws: int, generator: Generator | None, *
 
 
 def predictions(
-    model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None, **options: Any
-) -> Iterator[tuple[Predictive, Tensor]]:
-    """What `model` predicts for every batch, and the batch's targets beside it."""
-    device = next(model.parameters()).device
-    for prediction, batch in _predicted(model, loader, num_draws, generator, **options):
-        yield prediction, to_device(target_of(batch), device)
-
-
-def _predicted(
-    model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None, **options: Any
+    model: Any,
+    loader: Iterable[Any],
+    num_draws: int,
+    generator: Generator | None,
+    targets: bool = True,
+    **options: Any,
 ) -> Iterator[tuple[Predictive, Any]]:
-    """What `model` predicts for every batch, and the batch."""
+    """What `model` predicts for every batch, and the batch's targets beside it, unless these are not asked for."""
+    device = next(model.parameters()).device
     first = 0
     for batch in loader:
+        target = to_device(target_of(batch), device) if targets else None
         with counted_from(first):
             prediction = predicted(model, inputs_for(model, batch), num_draws, generator, **options)
         first += len(prediction)
-        yield prediction, batch
+        yield prediction, target
 
 
 def add_prediction(tally: ClassificationTally, prediction: Predictive, target: Tensor) -> None:
@@ -147,7 +145,7 @@ def scores_of(
 ) -> dict[str, Tensor]:
     """name of a score -> one number per input of `loader`; targets, if any, are not looked at."""
     parts: list[dict[str, Tensor]] = []
-    for prediction, _ in _predicted(model, loader, num_draws, generator, **options):
+    for prediction, _ in predictions(model, loader, num_draws, generator, targets=False, **options):
         parts.append({name: score(prediction).flatten().cpu() for name, score in SCORES.items()})
     if not parts:
         raise ValueError("the ood loader is empty: nothing to compare with")

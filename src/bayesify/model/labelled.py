@@ -164,7 +164,8 @@ class LabelledModule(BayesianModule):
 
 def takes_labels(net: nn.Module) -> bool:
     """Is it called as networks of transformers are?"""
-    if "transformers" not in sys.modules or not isinstance(net, nn.Module):
+    script = torch.jit.ScriptModule  # without a signature, and refused further on
+    if "transformers" not in sys.modules or not isinstance(net, nn.Module) or isinstance(net, script):
         return False
     return not LABELS.isdisjoint(inspect.signature(base_of(net).forward).parameters)
 
