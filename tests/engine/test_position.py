@@ -1,5 +1,6 @@
 """bf.fit on loaders without a length."""
 
+import shutil
 import warnings
 from itertools import islice
 from pathlib import Path
@@ -11,6 +12,8 @@ from quick_fit import quick
 from training_job import data, model
 
 import bayesify as bf
+from bayesify.data import Loader
+from bayesify.engine.checkpoint import find_checkpoints
 from bayesify.engine.position import agree_on_num_data
 
 
@@ -151,3 +154,50 @@ def test_fit_compares_num_data_with_the_loader() -> None:
     model = bf.bayesify(torch.nn.Linear(3, 1), "mc_vi", bf.likelihood("normal", std=1.0), num_data=160)
     with pytest.warns(UserWarning, match="num_data=160, but the loader goes through 8"):
         bf.fit(model, loader, epochs=1, accelerator="cpu")
+
+
+@pytest.mark.parametrize("schedule", ["onecycle", "cosine", "linear"])
+@pytest.mark.parametrize("plain_first", [None, 0.2])
+def test_a_run_goes_on_with_another_batch_size(
+    schedule: str, plain_first: float | None, tmp_path: Path
+) -> None:
+    """The schedule ends where the run does, and a second stop changes nothing. It went on at a rate of 0, or failed."""
+    options: dict[str, Any] = {
+        "schedule": schedule,
+        "lr": 0.01,
+        "recipe": "plain",
+        "plain_first": plain_first,
+    }
+    quick(folder=tmp_path / "run", epochs=5, **options, keep_last=9)
+    for _, path in find_checkpoints(tmp_path / "run" / "checkpoints")[:2]:
+        path.unlink()
+    fewer: dict[str, Any] = {
+        "loader": Loader(data().train, 50, seed=3),
+        "keep_last": 9,
+        "epochs": 5,
+        **options,
+    }
+    with pytest.warns(UserWarning, match="an epoch has 4 steps and had 13 in the stored run"):
+        history = quick(folder=tmp_path / "run", **fewer)
+    assert history.column("step") == [13, 26, 39, 43, 47]
+    rates = history.column("lr")
+    assert rates[2] > rates[3] > 10 * rates[4] >= 0
+    shutil.copytree(tmp_path / "run", tmp_path / "again")
+    (_, last), *_ = find_checkpoints(tmp_path / "again" / "checkpoints")
+    last.unlink()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quick(folder=tmp_path / "again", **fewer)
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (
+        tmp_path / "run/model.safetensors"
+    ).read_bytes()
+
+
+def test_a_run_that_stopped_inside_of_an_epoch_begins_it_again_with_other_batches(tmp_path: Path) -> None:
+    quick(folder=tmp_path, epochs=1, checkpoint_every=5, keep_last=9)
+    for _, path in find_checkpoints(tmp_path / "checkpoints")[:1]:
+        path.unlink()
+    with pytest.warns(UserWarning, match="an epoch has 4 steps and had 13"):
+        history = quick(folder=tmp_path, epochs=1, loader=Loader(data().train, 50))
+    assert "with other batches a run resumes at the start of its epoch" in history.notes
+    assert history.column("step") == [14]

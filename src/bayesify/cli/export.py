@@ -35,8 +35,8 @@ def export(
     trained = Run.at(run, net, trust)
     task = trained.task
     kind = torch.uint8 if task["inputs"] == "bytes" else torch.float32
-    example = torch.zeros(2, *task["input_shape"], dtype=kind)
     frozen = trained.model("best" if best else "last").freeze(num_draws, torch.Generator().manual_seed(seed))
+    example = torch.zeros(2, *task["input_shape"], dtype=kind)
     names = task["class_names"]
     bf.export(frozen, example, out, seed=seed, class_names=names, normalise=trained.normalisation)
     cost = frozen.cost(trained.normalisation.inputs(example[:1]))

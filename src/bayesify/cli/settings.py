@@ -1,5 +1,6 @@
 """What shall run, from three sources: a file, then the flags, then --set. Later ones win."""
 
+import math
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -18,6 +19,7 @@ Tables = dict[str, dict[str, Any]]
 
 #: the tables of a configuration: how to train, and names and options of what is trained
 TABLES = ("train", "method", "net", "data", "likelihood")
+MOST_NUMBERS = 2**28  # of one example: an image of 89 million pixels in colours
 _SHOWN = {"method": "methods", "net": "nets", "data": "data"}
 
 
@@ -119,6 +121,7 @@ def check_tables(config: Mapping[str, Any], path: Path) -> None:
     names, stored, targets = task["class_names"], task["normalisation"], task["num_targets"]
     lengths = {"mean": task["input_shape"][:1], "std": task["input_shape"][:1], "target_mean": [targets]}
     wrong = ["class_names"] if names is not None and len(names) < targets else []
+    wrong += ["input_shape"] if math.prod(task["input_shape"]) > MOST_NUMBERS else []
     for key, length in {**lengths, "target_std": [targets]}.items():
         if stored.get(key) is not None and [len(stored[key])] not in ([1], length):
             wrong.append(f"normalisation.{key}")

@@ -28,7 +28,8 @@ KINDS: dict[str, Any] = {
     "best": Real | None,
     "epoch_generator": Tensor | None,
     "clipped?": NotNegativeCount,
-    "num_steps?": Count,
+    **dict.fromkeys(("num_steps?", "steps?"), Count),
+    **dict.fromkeys(("begun?", "past_steps?", "past_epochs?"), NotNegativeCount),
     **dict.fromkeys(("data?", "settings?"), dict),
 }
 #: what samplers and Adafactor remember in other shapes
@@ -146,6 +147,9 @@ def _check_counts(state: Mapping[str, Any], path: Path) -> None:
         raise TypeError("the processes are not as many everywhere")
     if state["epoch"] != len(state["history"]):
         raise TypeError(f"epoch {state['epoch']} after {len(state['history'])} rows of history")
+    for of, names in (("step", ("begun", "past_steps")), ("epoch", ("past_epochs",))):
+        if any(state.get(name, 0) > state[of] for name in names):
+            raise TypeError(f"{' or '.join(names)} is beyond {of} {state[of]}")
     if state["best"] is not None and math.isnan(state["best"]):
         raise TypeError("the best value is none")
     if path.name != NAME.format(state["step"]):

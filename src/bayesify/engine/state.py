@@ -48,6 +48,7 @@ from bayesify.weights.units import like_stored
 ASSUMED_STEPS = 1000  # in an epoch of a loader that does not know its length
 #: what a checkpoint holds of a `RunState` as it is, and the parts that have a state of their own
 PLACE = ("epoch", "batch", "step", "seen", "best", "bad_epochs", "epoch_generator")
+LENGTHS = ("steps", "begun", "past_steps", "past_epochs", "num_steps", "is_plain", "plain_epochs")
 PARTS = ("schedule", "warmup", "ema")
 
 
@@ -71,6 +72,10 @@ class RunState:
         self.model, self.fabric = model, fabric
         self.data = data  # the fingerprint of the training data
         self.steps = ASSUMED_STEPS if steps is None else steps
+        self.begun = 0  # step at which the present part began
+        self.past_steps = self.past_epochs = (
+            0  # of this part, and of the run, while its epochs had other lengths
+        )
         self.own, self.plain = options, plain
         self.plain_epochs = 0 if plain is None else plain.epochs or 0
         if plain is not None:
@@ -96,7 +101,7 @@ class RunState:
         self.warmup: KLWarmup | None = None
         if is_plain:
             assert plain is not None
-            self.now, self.num_steps = plain, self.steps * self.plain_epochs
+            self.now, self.num_steps = plain, self._steps_to(self.plain_epochs, since=0)
             self.optimizer = named_optimizer(
                 model, str(plain.optimizer), plain.lr, plain.momentum, plain.weight_decay
             )
@@ -104,7 +109,7 @@ class RunState:
             model.kl_weight.zero_()
             return
         assert model.method.kl_weight is not None
-        self.now, self.num_steps = own, self.steps * ((own.epochs or 0) - self.plain_epochs)
+        self.now, self.num_steps = own, self._steps_to(own.epochs or 0, since=self.plain_epochs)
         if self.plain_epochs:
             model.kl_weight.fill_(model.method.kl_weight)
         self.optimizer = make_optimizer(model, own)
@@ -118,11 +123,16 @@ class RunState:
             warm = max(1, round(own.kl_warmup * self.steps))
             self.warmup = KLWarmup(model, warm, end=model.method.kl_weight)
 
+    def _steps_to(self, end: int, since: int) -> int:
+        """Of a part that goes from one epoch to another."""
+        return max(1, self.past_steps + self.steps * (end - max(since, self.past_epochs)))
+
     def turn(self) -> str | None:
         """After its plain epochs the run goes on by the method's own optimiser; what to say then. The best epoch is
         one of those that follow."""
         if not self.is_plain or self.epoch < self.plain_epochs:
             return None
+        self.begun, self.past_steps = self.step, 0
         self.begin_part(is_plain=False)
         self.best, self.bad_epochs = None, 0
         return f"step {self.step}: the plain network is trained, {self.model.method.name} goes on from it"
@@ -137,9 +147,18 @@ class RunState:
                 f"plain_first= and recipe=, or choose another folder"
             )
         mine = (self.plain.epochs or 0) if is_plain and self.plain is not None else plain_epochs
-        if (self.is_plain, self.plain_epochs) != (is_plain, mine):
+        self.begun = state.get("begun", 0)
+        past = state.get("past_steps", 0), state.get("past_epochs", 0)
+        if self._has_other_epochs(state):
+            past = state["step"] - self.begun, state["epoch"]
+        if (self.is_plain, self.plain_epochs, self.past_steps, self.past_epochs) != (is_plain, mine, *past):
             self.plain_epochs = mine
+            self.past_steps, self.past_epochs = past
             self.begin_part(is_plain)
+
+    def _has_other_epochs(self, state: dict[str, Any]) -> bool:
+        """Had the run a number of steps in an epoch that it has no more? An older bayesify did not say."""
+        return state.get("steps", self.steps) != self.steps
 
     def remaining_batches(self, loader: Iterable[Any], end: int | None) -> tuple[Any, Iterator[Any]]:
         """The batches of this epoch that are left, in the order they have in a run that was never stopped; and the one
@@ -215,7 +234,7 @@ class RunState:
         """A checkpoint; every rank calls it, the first one writes."""
         parts = {name: getattr(self, name) for name in PARTS}
         state = {
-            **{name: getattr(self, name) for name in (*PLACE, "num_steps", "is_plain", "plain_epochs")},
+            **{name: getattr(self, name) for name in (*PLACE, *LENGTHS)},
             "clipped": int(self.clipped),
             "data": self.data,
             "settings": settings_of(self.model),
@@ -280,8 +299,18 @@ class RunState:
             self.history.extend(state["history"])
         self.epoch_random = state["epoch_random"][rank]
         random = state["random"][rank]
-        if self.batch and (other_data or not can_resume_inside(loader)):
-            what = "with other data a run" if other_data else "an iterable data set"
+        other_epochs = self._has_other_epochs(state)
+        if other_epochs:
+            text = (
+                f"an epoch has {self.steps} steps and had {state['steps']} in the stored run (another batch size, "
+                f"accumulate= or amount of data): schedules are laid out anew for what is left"
+            )
+            self.history.notes.append(text)
+            if not other_data:
+                warnings.warn(text, stacklevel=4)
+        if self.batch and (other_data or other_epochs or not can_resume_inside(loader)):
+            other = "data" if other_data else "batches" if other_epochs else None
+            what = f"with other {other} a run" if other else "an iterable data set"
             self.history.notes.append(f"{what} resumes at the start of its epoch")
             self.begin_epoch()
             random = self.epoch_random
