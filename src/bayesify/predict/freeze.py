@@ -36,7 +36,7 @@ def freeze(model: Any, num_draws: int, generator: Generator | None) -> Frozen:
         core = _linear(model, members, each, generator, pick)
     else:
         core = _with_draws(model, members, each, generator, pick)
-    return Frozen(core, likelihood, model.calibration, model.conformal, model.method.name)
+    return Frozen(core, likelihood, model.calibration, model.method.name)
 
 
 def _with_draws(model: Any, members: int, each: int, generator: Generator | None, pick: Any) -> FixedDraws:
