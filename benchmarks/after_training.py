@@ -162,6 +162,13 @@ def rows_of(setting: Setting, seed: int) -> dict[str, dict[str, float]]:
     return found
 
 
+def over_seeds(values: list[float]) -> str:
+    """Mean ± its standard error."""
+    found = torch.tensor(values)
+    error = f" ± {found.std() / len(values) ** 0.5:.4f}" if len(values) > 1 else ""
+    return f"{found.mean():.4f}{error}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -188,12 +195,6 @@ def main() -> None:
         for name in runs[0]
     ]
     table(f"{setting.a.data}, {setting.a.net}, {len(setting.set.train)} images", rows, ["", *KEYS, "lines"])
-
-
-def over_seeds(values: list[float]) -> str:
-    """Mean ± its standard error."""
-    error = f" ± {statistics.stdev(values) / len(values) ** 0.5:.4f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4f}{error}"
 
 
 if __name__ == "__main__":

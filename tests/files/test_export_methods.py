@@ -64,6 +64,23 @@ def test_a_program_of_a_linearised_network_with_batch_norm_is_written(tmp_path: 
 
 
 @needs_onnx
+@pytest.mark.parametrize("dims", [1, 2])
+def test_a_program_of_a_linearised_convolution_is_for_any_batch(dims: int, tmp_path: Path) -> None:
+    """torch's second derivative of a convolution is for one size of the batch. Strides that leave a rest, groups, a
+    layer behind it."""
+    torch.manual_seed(0)
+    conv = (nn.Conv1d, nn.Conv2d)[dims - 1]
+    parts = [conv(2, 4, 3, stride=2, padding=1), nn.Tanh(), conv(4, 4, 2, groups=2, bias=False)]
+    net = nn.Sequential(*parts, nn.Flatten(), nn.Linear(4 * 2**dims, 3))
+    model, x = bf.bayesify(net, bf.Laplace("kron")), torch.randn(20, 2, *[6] * dims)
+    bf.fit(model, [(x, torch.arange(20) % 3)], progress=False)
+    program = bf.export(model, x[:2], tmp_path / "m.onnx", num_draws=NUM_DRAWS)
+    for size in (5, 1):
+        agree(program.module()(x[:size]), frozen_like(model)(x[:size]))
+        agree(run_onnx(tmp_path / "m.onnx", x[:size]), frozen_like(model)(x[:size]))
+
+
+@needs_onnx
 @pytest.mark.parametrize(
     ("case", "method"),
     [("cnn", "emp"), ("cnn", "mc_dropout"), ("transformer", "mc_vi"), ("regression", "deep_ensemble")],

@@ -29,18 +29,85 @@ TORCHS_OWN = [
 
 def traced(program: nn.Module, example: tuple[Tensor, ...]) -> nn.Module:
     """`program` as a graph of operations that torch.export takes, those of its derivatives among them."""
-    with _PlainNorm():
+    with _Plain():
         return internals.traced_with_derivatives(
             program, example, {**internals.derivative_forms(TORCHS_OWN), **FORMS}
         )
 
 
-class _PlainNorm(TorchFunctionMode):
-    """Batch norm at rest written out: torch's second derivative of it is for one size of the batch."""
+class _Plain(TorchFunctionMode):
+    """Batch norm at rest written out, and convolutions with derivatives of their own: torch's second derivatives of
+    both are for one size of the batch."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if function in CONVOLUTIONS:
+            return _convolution(function, *args, **kwargs)
         return (_batch_norm if function is F.batch_norm else function)(*args, **kwargs)
+
+
+CONVOLUTIONS = {F.conv1d: 1, F.conv2d: 2, F.conv3d: 3}
+
+
+def _convolution(
+    function: Any,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    n = CONVOLUTIONS[function]
+    if isinstance(padding, str) or x.dim() != n + 2:
+        return function(x, weight, bias, stride, padding, dilation, groups)
+    stride, padding, dilation = (
+        [each] * n if isinstance(each, int) else [*each] for each in (stride, padding, dilation)
+    )
+    out: Any = _Convolution.apply(x, weight, (stride, padding, dilation, False, [0] * n, groups))
+    return out if bias is None else out + bias.view(-1, *[1] * n)
+
+
+class _Convolution(torch.autograd.Function):
+    """x * w, with derivatives that are convolutions."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, geometry: Any) -> Tensor:
+        return aten.convolution(x, weight, None, *geometry)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        *tensors, ctx.geometry = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        by_input = convolution_backward(grad, x, weight, None, *ctx.geometry, [True, False, False])[0]
+        return by_input, _ByWeight.apply(grad, x, weight, ctx.geometry), None
+
+
+class _ByWeight(torch.autograd.Function):
+    """The derivative of x * w by w along g, which is linear in g: its own along v is x * v."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(grad: Tensor, x: Tensor, weight: Tensor, geometry: Any) -> Tensor:
+        return aten.convolution_backward(grad, x, weight, None, *geometry, [False, True, False])[1]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        _, x, _, ctx.geometry = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx: Any, along: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        return aten.convolution(x, along, None, *ctx.geometry), None, None, None
 
 
 def _batch_norm(

@@ -18,6 +18,7 @@ from bayesify.execution import compiling
 from bayesify.files.derivatives import traced
 from bayesify.passes.joined import Joined
 from bayesify.passes.moments import is_moments
+from bayesify.predict.fixed_linear import FixedLinear
 from bayesify.predict.fixed_moments import FixedMoments
 from bayesify.predict.frozen import Frozen
 from bayesify.predict.views import AUTO
@@ -176,9 +177,10 @@ def _traced(flat: _Flat, free: bool) -> Any:
     example = tuple(map(_at_least_two, flat.example)) if free else flat.example
     core = flat.frozen.core
     swept = isinstance(core, FixedMoments) and getattr(core.posterior, "swept", False)
+    plain = swept or flat.frozen.batched or isinstance(core, FixedLinear)
     with torch.no_grad():
         # derivatives and vmap end in plain operations
-        module = _Named(traced(flat, example) if swept or flat.frozen.batched else flat, flat.names)
+        module = _Named(traced(flat, example) if plain else flat, flat.names)
         batch = ({0: torch.export.Dim("batch")},) * len(example)
         program = torch.export.export(
             module,

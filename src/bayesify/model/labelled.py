@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bayesify import torch_internals as internals
 from bayesify.checks import as_tensor
 from bayesify.likelihoods import Likelihood, likelihood
 from bayesify.model.bayesian_module import BayesianModule
@@ -164,7 +165,7 @@ class LabelledModule(BayesianModule):
 
 def takes_labels(net: nn.Module) -> bool:
     """Is it called as networks of transformers are?"""
-    script = torch.jit.ScriptModule  # without a signature, and refused further on
+    script = internals.ScriptModule  # has no signature, and is refused further on
     if "transformers" not in sys.modules or not isinstance(net, nn.Module) or isinstance(net, script):
         return False
     return not LABELS.isdisjoint(inspect.signature(base_of(net).forward).parameters)

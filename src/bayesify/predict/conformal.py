@@ -157,7 +157,7 @@ class ConformalRule:
             raise ValueError(
                 f"the conformal rule was fitted to predictions of num_draws={self.num_draws}, this one has "
                 f"{prediction.num_draws}: predict with as many, or call bf.conformal(..., num_draws="
-                f"{prediction.num_draws}); of a frozen predictor bf.conformal(frozen, calibration_loader)"
+                f"{prediction.num_draws})"
             )
 
 

@@ -43,7 +43,7 @@ def freeze(model: Any, num_draws: int, generator: Generator | None, augment: Aug
         core = _linear(model, members, each, generator, pick)
     else:
         core = _with_draws(model, members, each, generator, pick, augment)
-    return Frozen(core, likelihood, model.calibration, model.conformal, model.method.name)
+    return Frozen(core, likelihood, model.calibration, model.method.name)
 
 
 def _with_draws(

@@ -72,17 +72,18 @@ class Frozen(nn.Module):
     batched: run the draws at once (True), one after the other (False), or choose by their size (None)
     """
 
+    #: fitted by `bf.conformal` to these draws; that of the model was for others
+    conformal: ConformalRule | None = None
+
     def __init__(
         self,
         core: FixedDraws | FixedLinear | FixedMoments,
         likelihood: Likelihood,
         calibration: float | None = None,
-        conformal: ConformalRule | None = None,
         method: str = "",
     ) -> None:
         super().__init__()
-        self.core, self.likelihood, self.method = core, likelihood, method
-        self.calibration, self.conformal = calibration, conformal
+        self.core, self.likelihood, self.calibration, self.method = core, likelihood, calibration, method
         self.batched: bool | None = None
         self.idle: deque[Any] = deque()  # twins of the core, which itself no eager call runs: it is copied
         self.eval()

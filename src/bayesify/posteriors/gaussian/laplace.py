@@ -172,7 +172,8 @@ class Laplace(Gaussian):
         """The δ with the smallest NLL on the validation data, and what is to say where the search found no end. Beyond
         GRID it goes on while that helps by more than a ten-thousandth."""
         assert self.covariance is not None and data.score is not None
-        deltas, told = self.covariance.deltas, data.score
+        deltas: Any = self.covariance.deltas
+        told = data.score
 
         def score(decade: float) -> float:
             deltas.fill_(10**decade)
