@@ -10,6 +10,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.laws import Feature, Law
+from bayesify.laws.features import Sums
 
 
 class Start(NamedTuple):
@@ -76,9 +77,7 @@ class Family(ABC):
         """E t(ξ) of one entry; inf where E |t(ξ)| is infinite, None where there is no closed form."""
         return self.law.expectation(feature)
 
-    def sums(
-        self, features: Sequence[Feature], n: int, generator: Generator | None = None
-    ) -> list[Tensor] | None:
+    def sums(self, features: Sequence[Feature], n: int, generator: Generator | None = None) -> Sums:
         """One exact joint draw of Σᵢ t(ξᵢ) over n draws, each of the tensor's shape, at a cost that does not depend
         on n; None where no such draw is known for these features together."""
         return self.law.sums(features, n, self.centre, generator)

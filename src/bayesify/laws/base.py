@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Generator, Tensor
 
-from bayesify.laws.features import Feature, Terms, absolute, power
+from bayesify.laws.features import Feature, Sums, Terms, absolute, power
 from bayesify.laws.noise import Shape, standard_gamma
 from bayesify.laws.special import digamma, gamma_ratio, trigamma
 
@@ -97,9 +97,7 @@ class Law(ABC):
         assert second is not None, f"{type(self).__name__} has no moment(2)"
         return math.inf if isinstance(second, float) and math.isinf(second) else second - self.mean() ** 2
 
-    def sums(
-        self, features: Sequence[Feature], n: int, like: Tensor, generator: Generator | None
-    ) -> list[Tensor] | None:
+    def sums(self, features: Sequence[Feature], n: int, like: Tensor, generator: Generator | None) -> Sums:
         """One exact joint draw of Σᵢ t(ξᵢ) over n draws for every entry of `like`, at a cost that does not depend on
         n; None where no such draw is known for these features together."""
         return None
@@ -128,9 +126,7 @@ class PowerOfGamma(Law):
         p, k, theta = self.power_of_gamma
         return (math.log(theta) + digamma(k)) / p, trigamma(k) / p**2
 
-    def sums(
-        self, features: Sequence[Feature], n: int, like: Tensor, generator: Generator | None
-    ) -> list[Tensor] | None:
+    def sums(self, features: Sequence[Feature], n: int, like: Tensor, generator: Generator | None) -> Sums:
         """Σ|ξ|^p = θ Gamma(nk, 1) (FORMULAS 2.3)."""
         p, k, theta = self.power_of_gamma
         known = (absolute(p), power(p)) if self.lower >= 0 or p % 2 == 0 else (absolute(p),)

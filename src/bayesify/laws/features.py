@@ -34,6 +34,10 @@ def log(p: float = 1) -> Feature:
     return Feature("log", p)
 
 
+#: of draws, one for each of several features; None where no such draw is known
+Sums = list[Tensor] | None
+
+
 class Terms(NamedTuple):
     """log p(x) = constant + Σ coefficient · feature(x)."""
 

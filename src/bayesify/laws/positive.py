@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from bayesify.laws.base import Law, PowerOfGamma
 from bayesify.laws.chi_squared import chi_squared
-from bayesify.laws.features import Feature, Terms, absolute, log, power
+from bayesify.laws.features import Feature, Sums, Terms, absolute, log, power
 from bayesify.laws.noise import Shape, standard_exponential, standard_gamma, standard_normal, standard_uniform
 from bayesify.laws.special import EULER, bessel_k, digamma, stirling
 
@@ -153,9 +153,7 @@ class InverseGaussian(Law):
         """−e² E₁(2), and by quadrature, for λ = 1."""
         return (WALD_LOG_MEAN, WALD_LOG_SQUARE - WALD_LOG_MEAN**2) if self.concentration == 1 else None
 
-    def sums(
-        self, features: Sequence[Feature], n: int, like: Tensor, generator: Generator | None
-    ) -> list[Tensor] | None:
+    def sums(self, features: Sequence[Feature], n: int, like: Tensor, generator: Generator | None) -> Sums:
         """Σξ ~ n IG(1, nλ) and Σ1/ξ = n²/Σξ + χ²_{n−1}/λ, independent (FORMULAS 2.3)."""
         first, inverse = (power(1), absolute(1)), (power(-1), absolute(-1))
         if any(feature not in (*first, *inverse) for feature in features):

@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from bayesify.laws.base import Law, PowerOfGamma
 from bayesify.laws.chi_squared import chi_squared
-from bayesify.laws.features import Feature, Terms, absolute, power
+from bayesify.laws.features import Feature, Sums, Terms, absolute, power
 from bayesify.laws.noise import Shape, random_signs, standard_gamma, standard_normal, standard_uniform
 from bayesify.laws.special import EULER, alternating_zeta, digamma, gamma_ratio, log_scaled_e1, trigamma
 
@@ -48,9 +48,7 @@ class Normal(Law):
         """−½ (γ + log 2) and π²/8."""
         return LOG_MEAN, LOG_VAR
 
-    def sums(
-        self, features: Sequence[Feature], n: int, like: Tensor, generator: Generator | None
-    ) -> list[Tensor] | None:
+    def sums(self, features: Sequence[Feature], n: int, like: Tensor, generator: Generator | None) -> Sums:
         """Σξ = √n z and Σξ² = z² + χ²_{n−1}, z ~ N(0, 1) (FORMULAS 2.3)."""
         if any(feature not in (power(1), power(2), absolute(2)) for feature in features):
             return None
@@ -83,9 +81,7 @@ class Laplace(PowerOfGamma):
         """−1 − log 2."""
         return -1 - math.log(2)
 
-    def sums(
-        self, features: Sequence[Feature], n: int, like: Tensor, generator: Generator | None
-    ) -> list[Tensor] | None:
+    def sums(self, features: Sequence[Feature], n: int, like: Tensor, generator: Generator | None) -> Sums:
         """Σξ = Gamma(n) − Gamma(n) or Σ|ξ| = Gamma(n), one of the two (FORMULAS 2.3)."""
         if any(feature != power(1) for feature in features):
             return super().sums(features, n, like, generator)

@@ -6,15 +6,13 @@ from typing import Any
 import numpy as np
 
 from bayesify.report.figures import style
+from bayesify.report.figures.style import Array, Series
 
-Series = Sequence[tuple[str, np.ndarray, np.ndarray]]
 UNSURE = style.COLOURS[2]
 DASHED = {"color": style.MUTED, "linewidth": 0.9, "linestyle": (0, (4, 3))}
 
 
-def reliability(
-    size: np.ndarray, confidence: np.ndarray, accuracy: np.ndarray, title: str, ece: float
-) -> Any:
+def reliability(size: Array, confidence: Array, accuracy: Array, title: str, ece: float) -> Any:
     """Accuracy against confidence in bins of equal width, the gap to the diagonal, and a histogram below."""
     figure, _ = style.new(3.1, 3.6)
     figure.clear()
@@ -54,9 +52,7 @@ def calibration_curve(series: Series) -> Any:
     return figure
 
 
-def band(
-    inputs: np.ndarray, mean: np.ndarray, std: np.ndarray, target: np.ndarray | None, title: str = ""
-) -> Any:
+def band(inputs: Array, mean: Array, std: Array, target: Array | None, title: str = "") -> Any:
     """A curve of one input with bands of one and two predicted standard deviations."""
     figure, axes = style.new(4.4, 3.2)
     order = np.argsort(inputs)

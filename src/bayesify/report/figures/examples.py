@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from bayesify.report.figures.style import COLOURS, GOOD, INK, MUTED, new, prepared
+from bayesify.report.figures.style import COLOURS, GOOD, INK, MUTED, Array, new, prepared
 
 
-def predictions(
-    images: np.ndarray, probs: np.ndarray, targets: np.ndarray, class_names: Sequence[str] | None = None
-) -> Any:
+def predictions(images: Array, probs: Array, targets: Array, class_names: Sequence[str] | None = None) -> Any:
     """Images (N, H, W, C) with the probabilities of the likeliest classes; the right one in blue."""
     figure, cells = _two_rows(len(images), 2.1, height_ratios=(1.1, 1))
     for i in range(len(images)):
@@ -30,7 +28,7 @@ def predictions(
     return figure
 
 
-def saliency_maps(images: np.ndarray, maps: np.ndarray, labels: Sequence[str]) -> Any:
+def saliency_maps(images: Array, maps: Array, labels: Sequence[str]) -> Any:
     """Images above the sizes of the gradients of their predicted class."""
     figure, cells = _two_rows(len(images), 2.2)
     for i in range(len(images)):
@@ -47,7 +45,7 @@ def _two_rows(count: int, height: float, **options: Any) -> tuple[Any, Any]:
     return figure, figure.subplots(2, count, squeeze=False, **options)
 
 
-def _show(axes: Any, image: np.ndarray, colours: str = "gray") -> None:
+def _show(axes: Any, image: Array, colours: str = "gray") -> None:
     grey = image.ndim == 2 or image.shape[-1] == 1
     axes.imshow(image.squeeze() if grey else image, cmap=colours if grey else None, interpolation="nearest")
     axes.set(xticks=[], yticks=[])

@@ -1,18 +1,15 @@
 """Figures of posteriors and their cost: phase transition, κ, sampler diagnostics, KL error, memory and time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from bayesify.report.figures import style
+from bayesify.report.figures.style import Array, Series
 
-Series = Sequence[tuple[str, np.ndarray, np.ndarray]]
 
-
-def phase_transition(
-    epoch: np.ndarray, log_alpha: np.ndarray, deterministic: np.ndarray, ensemble: np.ndarray
-) -> Any:
+def phase_transition(epoch: Array, log_alpha: Array, deterministic: Array, ensemble: Array) -> Any:
     """log α over training, and the accuracy of the mean network and of the ensemble (paper 5, Fig. 1)."""
     figure, axes = style.new(4.4, 3.4)
     axes.plot(epoch, ensemble, color=style.GOOD, linewidth=1.8, label="ensemble")
@@ -29,7 +26,7 @@ def phase_transition(
     return figure
 
 
-def kappa_histogram(counts: np.ndarray, edges: np.ndarray, threshold: float, title: str) -> Any:
+def kappa_histogram(counts: Array, edges: Array, threshold: float, title: str) -> Any:
     """Counts of log₁₀ κ; weights right of the threshold carry what was learned (paper 5, eq. 16, Fig. 3)."""
     figure, axes = style.new(3.4, 2.9)
     axes.stairs(counts, edges, fill=True, color=style.GOOD, alpha=0.8)
@@ -41,9 +38,7 @@ def kappa_histogram(counts: np.ndarray, edges: np.ndarray, threshold: float, tit
     return figure
 
 
-def sampler_diagnostics(
-    step: np.ndarray, quantities: Mapping[str, np.ndarray], expected: Mapping[str, float]
-) -> Any:
+def sampler_diagnostics(step: Array, quantities: Mapping[str, Array], expected: Mapping[str, float]) -> Any:
     """Quantities of a sampler over its steps (kinetic temperature, thermostat), with what theory expects."""
     figure, axes = style.new(4.4, 3.2)
     for number, (name, values) in enumerate(quantities.items()):
@@ -56,7 +51,7 @@ def sampler_diagnostics(
     return figure
 
 
-def autocorrelation(lag: np.ndarray, rho: np.ndarray, x: str) -> Any:
+def autocorrelation(lag: Array, rho: Array, x: str) -> Any:
     """How alike two values of a series are that lie so far apart; 0 is independent."""
     figure, axes = style.new(4.4, 3.2)
     width = 0.8 * float(lag[1] - lag[0]) if len(lag) > 1 else 0.8

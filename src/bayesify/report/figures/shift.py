@@ -5,14 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from bayesify.report.figures.style import BAD, GOOD, labelled, legend, lines, new, percent
-
-Series = Sequence[tuple[str, np.ndarray, np.ndarray]]
+from bayesify.report.figures.style import BAD, GOOD, Array, Series, labelled, legend, lines, new, percent
 
 
-def entropy_histograms(
-    edges: np.ndarray, inside: np.ndarray, outside: dict[str, np.ndarray], title: str
-) -> Any:
+def entropy_histograms(edges: Array, inside: Array, outside: dict[str, Array], title: str) -> Any:
     """How uncertain the model is about test inputs and about inputs of another kind."""
     figure, axes = new(3.4, 2.9)
     axes.stairs(inside, edges, fill=True, color=GOOD, alpha=0.55, label="test")
@@ -35,7 +31,7 @@ def severity(series: Series, y: str = "accuracy") -> Any:
     return figure
 
 
-def corruption_map(accuracy: np.ndarray, names: Sequence[str], title: str) -> Any:
+def corruption_map(accuracy: Array, names: Sequence[str], title: str) -> Any:
     """Accuracy for every corruption and severity, as colours with numbers."""
     figure, axes = new(3.6, 4.2)
     from matplotlib.colors import LinearSegmentedColormap

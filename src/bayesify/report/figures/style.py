@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 
+Array = np.ndarray
+#: (label, x, y) of every line
+Series = Sequence[tuple[str, Array, Array]]
 #: stand-ins that svg.py turns into the page's own colours
 INK, MUTED, GRID, PAPER = "#010203", "#010204", "#010205", "#010206"
 #: readable on white and on near-black; told apart by people who see red and green alike, with MARKERS' help
@@ -70,7 +73,7 @@ def legend(figure: Any, axes: Any) -> None:
 
 
 def lines(
-    series: Sequence[tuple[str, Any, Any]],
+    series: Series,
     x: str,
     y: str,
     title: str = "",
