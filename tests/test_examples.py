@@ -12,11 +12,16 @@ import pytest
 import bayesify
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
-NEEDS = {"02_lightning_module": "pytorch_lightning", "03_hf_trainer": "transformers"}
+NEEDS = {
+    "02_lightning_module": "pytorch_lightning",
+    "03_hf_trainer": "transformers",
+    "14_lora_generation": "peft",
+}
 SAYS = {
     "01_plain_loop": r"accuracy 0\.9",
     "02_lightning_module": r"'accuracy': 0\.9",
     "03_hf_trainer": r"accuracy (1|0\.[6-9])",
+    "14_lora_generation": r"as trained: [2-8] different sequences by 8 draws\n  first token 0\.\d+ nats",
     "04_fit_and_resume": r"equal to a run that was never stopped: True",
     "05_regression_uncertainty": r"beside it: ([2-9]|1\.[5-9])",
     "06_members_in_parallel": r"ensemble of 4: accuracy 0\.9",

@@ -95,9 +95,10 @@ def _draws(
     parts = list(posterior.posteriors) if isinstance(posterior, Members) else [posterior]
     for member, part in enumerate(parts):
         if isinstance(part, Chain):
+            energy: Any = part.energy
             for key, weights in part.each():
                 step = torch.tensor(key.step)
-                yield (member, key.chain), member, weights, {"step": step, "lp": -part.energy(weights)}
+                yield (member, key.chain), member, weights, {"step": step, "lp": -energy(weights)}
             continue
         for _, weights in part.stream(0, -(-num_draws // len(parts)), 1, generator):
             yield member, member, {name: w[0] for name, w in weights.items()}, {}
