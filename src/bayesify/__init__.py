@@ -46,7 +46,7 @@ from bayesify.studies.diagnostics.variance import zero_mean
 from bayesify.weights import where
 
 if TYPE_CHECKING:
-    from bayesify import data, nets, report
+    from bayesify import data, nets, report, sklearn
     from bayesify.studies import attacks, compress, corruptions, explain, suites
 
 __version__ = "0.2.0.dev0"
@@ -60,6 +60,7 @@ LATER = {
     "explain": "bayesify.studies.explain",
     "nets": "bayesify.nets",
     "report": "bayesify.report",
+    "sklearn": "bayesify.sklearn",
     "suites": "bayesify.studies.suites",
 }
 
@@ -118,6 +119,7 @@ __all__ = [
     "samplers",
     "save",
     "search",
+    "sklearn",
     "suites",
     "where",
     "zero_mean",
