@@ -8,7 +8,7 @@ from bayesify.predict.predictive import Predictive
 
 
 def in_units(prediction: Predictive, shift: Tensor, scale: Tensor) -> Predictive:
-    """What is predicted of shift + scale · t, of a prediction of t: means are moved, variances multiplied by scale²."""
+    """From t to shift + scale · t: means are moved, variances multiplied by scale²."""
     shift, scale = shift.to(prediction.mean), scale.to(prediction.mean)
     square, law, draws = scale.square(), prediction.law, prediction.per_draw
     return replace(

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
 from torch import nn
 
 from bayesify.likelihoods import Likelihood
@@ -11,14 +13,13 @@ from bayesify.methods import Method
 from bayesify.predict.predictive import Predictive
 from bayesify.sklearn.estimator import BayesEstimator, validate_data
 from bayesify.sklearn.rows import distinct
-from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 
 class BayesClassifier(ClassifierMixin, BayesEstimator):
     """A Bayesian network as a classifier of scikit-learn.
 
-    method:       a name ("mc_vi", "laplace", …: `bayesify show methods`) or an object, `bf.MonteCarloVI(kl_weight=0.5)`
+    method:       a name ("mc_vi", "laplace", …: `bayesify show methods`) or an object, such as
+                  `bf.DeepEnsemble(bf.Laplace())`
     net:          None: a multi-layer perceptron; a name (`bayesify show nets`); a function of num_outputs and
                   input_shape; or a network, which is copied
     likelihood:   "categorical", "ordinal" (classes in sorted order are ranks), or an object
@@ -44,7 +45,7 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
 
     def __init__(
         self,
-        method: str | Method = "deep_ensemble",
+        method: str | Method = "mc_vi",
         *,
         net: str | nn.Module | Callable[..., nn.Module] | None = None,
         likelihood: str | Likelihood = "categorical",
@@ -75,7 +76,7 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
         weight = self._weights(X, sample_weight)
         self.classes_, codes = np.unique(y[weight > 0], return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"y has one class, {self.classes_[0]!r}: a classifier needs rows of at least two")
+            raise ValueError(f"y has one class, {self.classes_[0]!r}: a classifier needs at least two")
         law = self._law("classification")
         X, codes, weight = distinct(X[weight > 0], codes[:, None], weight[weight > 0])
         self._train(X, codes[:, 0].astype(np.int64), weight, law, law.num_outputs(len(self.classes_)))

@@ -3,7 +3,7 @@
 import copy
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,8 @@ class BayesEstimator(BaseEstimator):
                 epochs = recipe(kind_of_network(model.net), model.method).epochs_for(len(loader))
             options: dict[str, Any] = {"epochs": epochs, "recipe": self.recipe, "seed": seed}
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "num_data=.* but the loader goes through")  # rows have weights
+                # rows have weights
+                warnings.filterwarnings("ignore", "num_data=.* but the loader goes through")
                 self.history_ = fit(
                     model, loader, accelerator=self.device, progress=bool(self.verbose), **options
                 )

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from sklearn.base import RegressorMixin
 from torch import Tensor, nn
 
 from bayesify.likelihoods import Likelihood
@@ -13,7 +14,6 @@ from bayesify.predict.predictive import Predictive
 from bayesify.predict.units import in_units
 from bayesify.sklearn.estimator import BayesEstimator, validate_data
 from bayesify.sklearn.rows import Scaling, distinct
-from sklearn.base import RegressorMixin
 
 
 class BayesRegressor(RegressorMixin, BayesEstimator):
@@ -36,7 +36,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):
 
     def __init__(
         self,
-        method: str | Method = "deep_ensemble",
+        method: str | Method = "mc_vi",
         *,
         net: str | nn.Module | Callable[..., nn.Module] | None = None,
         likelihood: str | Likelihood = "normal",
