@@ -2,10 +2,11 @@
 
     python benchmarks/sklearn_tables.py --data-root DATA      # half an hour on one core; --splits 1: ten minutes
 
-Regression: UCI sets at their published splits. LL is the mean log density of the test targets, coverage the share of them
-in the central 90 % interval. The Gaussian process has an RBF kernel with a length for each column and white noise, found
-by the marginal likelihood, on standardised columns and targets.
-Classification: sets that ship with scikit-learn, 30 % to test on. Columns of the others are standardised in a pipeline.
+Regression: UCI sets at their published splits. LL is the mean log density of the test targets, coverage the share of
+them in the central 90 % interval. The Gaussian process has an RBF kernel with a length for each column, and noise,
+found by the marginal likelihood, on standardised columns and targets.
+Classification: sets that ship with scikit-learn, 30 % to test on. Columns of the others are standardised in a
+pipeline.
 """
 
 import argparse
@@ -139,8 +140,8 @@ def main() -> None:
     warnings.filterwarnings("ignore")  # scikit-learn's, of optimisers that stop
     numbers = regression(a.data_root, a.splits)
     classes = classification(a.splits)
-    print(table(["set", "estimator", "LL", "RMSE", "coverage %", "CPU s"], numbers))
-    print(table(["set", "estimator", "accuracy %", "log loss", "CPU s"], classes))
+    table("regression", numbers, ["set", "estimator", "LL", "RMSE", "coverage %", "CPU s"])
+    table("classification", classes, ["set", "estimator", "accuracy %", "log loss", "CPU s"])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from typing import Any
 from bayesify.likelihoods.base import TASKS, Likelihood
 from bayesify.likelihoods.bernoulli import Bernoulli
 from bayesify.likelihoods.categorical import Categorical
+from bayesify.likelihoods.censored_normal import CensoredNormal
 from bayesify.likelihoods.heteroscedastic import Heteroscedastic
 from bayesify.likelihoods.laplace import Laplace
 from bayesify.likelihoods.negative_binomial import NegativeBinomial
@@ -25,6 +26,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     "poisson": Poisson,
     "negative_binomial": NegativeBinomial,
     "ordinal": Ordinal,
+    "censored_normal": CensoredNormal,
 }
 LIKELIHOODS = Registry(Likelihood, LIKELIHOODS)
 
@@ -59,6 +61,7 @@ __all__ = [
     "LIKELIHOODS",
     "Bernoulli",
     "Categorical",
+    "CensoredNormal",
     "Heteroscedastic",
     "Laplace",
     "Likelihood",

@@ -156,5 +156,5 @@ class BayesEstimator(BaseEstimator):
             return
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.safetensors"
-            path.write_bytes(vars(self).pop("model_"))
+            path.write_bytes(self.__dict__.pop("model_"))
             self._take(load(path, self._network(), likelihood=copy.deepcopy(self._own_law)))

@@ -20,7 +20,8 @@ class BayesRegressor(RegressorMixin, BayesEstimator):
     """A Bayesian network as a regressor of scikit-learn.
 
     likelihood:   "normal" (one noise level, learned), "heteroscedastic" (predicted for each row), "student_t",
-                  "laplace", "poisson", "negative_binomial", …, or an object, whose noise is in units of standardised
+                  "laplace", "poisson", "negative_binomial", "censored_normal" (y has the numbers, then a column of
+                  1, seen, or 0, only known to be larger), or an object, whose noise is in units of standardised
                   targets
     method, net, recipe, epochs, batch_size, num_draws, device, random_state, verbose: as of `BayesClassifier`
 
@@ -61,17 +62,18 @@ class BayesRegressor(RegressorMixin, BayesEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows X and their targets y, (rows,) or (rows, targets)."""
-        vars(self).pop("model_", None)  # a fit that is interrupted leaves none
+        self.__dict__.pop("model_", None)  # a fit that is interrupted leaves none
         X, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
         )
         weight = self._weights(X, sample_weight)
-        self._is_row = y.ndim == 1
         law = self._law("regression")
+        self._is_row = y.ndim == 1 or (law.has_flags and y.shape[1] == 2)
         X, y, weight = distinct(X, y.reshape(len(y), -1).astype(np.float64), weight)
-        self._targets = None if law.is_discrete else Scaling.of(y, weight)
-        z = y if self._targets is None else self._targets(y)
-        self._train(X, z, weight, law, law.num_outputs(y.shape[1]))
+        outputs, count = law.num_outputs(y.shape[1]), y.shape[1] // (2 if law.has_flags else 1)
+        self._targets = None if law.is_discrete else Scaling.of(y[:, :count], weight)
+        z = y if self._targets is None else np.hstack([self._targets(y[:, :count]), y[:, count:]])
+        self._train(X, z, weight, law, outputs)
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
