@@ -32,6 +32,7 @@ SAYS = {
     "11_pretrained_network": r"(mc_vi|ivon|emp|atmc) +(1\.0|0\.9[89])\d* +0\.0\d+ +0\.[89]\d* +0\.[1-4]\d*\n"
     r"(.*\n)*.*prior normal\(mean='net', std=1\.0\)",
     "12_active_learning": r"\nbald .* 0\.9[2-9]\d\nrandom .* 0\.(8[5-9]|9[0-3])\d\n",
+    "13_scikit_learn": r"accuracy 0\.[89][\s\S]*negative_binomial: (8[5-9]|9\d) % inside, lowest end \d",
     "09_thermostat_mcmc": r"R-hat of the outputs: (0\.9|1\.[01])\d? .*\nboth chains: 40 draws, nll 0\.[12]",
 }
 

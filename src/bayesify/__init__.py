@@ -46,7 +46,7 @@ from bayesify.studies.diagnostics.variance import zero_mean
 from bayesify.weights import where
 
 if TYPE_CHECKING:
-    from bayesify import data, nets, report
+    from bayesify import data, nets, report, sklearn
     from bayesify.files import hub
     from bayesify.studies import attacks, compress, corruptions, explain, suites
 
@@ -62,6 +62,7 @@ LATER = {
     "hub": "bayesify.files.hub",
     "nets": "bayesify.nets",
     "report": "bayesify.report",
+    "sklearn": "bayesify.sklearn",
     "suites": "bayesify.studies.suites",
 }
 
@@ -122,6 +123,7 @@ __all__ = [
     "samplers",
     "save",
     "search",
+    "sklearn",
     "suites",
     "where",
     "zero_mean",

@@ -19,7 +19,11 @@ DATA: dict[str, Callable[[], tuple[Tensor, int]]] = {
     "normal": lambda: (SLOPE + 0.1 * X[:, 1:2].sin(), 1),
     "heteroscedastic": lambda: (SLOPE + 0.1 * X[:, 1:2].sin(), 2),
     "student_t": lambda: (SLOPE + 0.1 * X[:, 1:2].sin(), 1),
+    "laplace": lambda: (SLOPE + 0.1 * X[:, 1:2].sin(), 1),
     "poisson": lambda: ((1 + SLOPE).exp().round(), 1),
+    "negative_binomial": lambda: ((1 + SLOPE).exp().round(), 1),
+    "censored_normal": lambda: (torch.cat([SLOPE.clamp(max=0.5), (SLOPE < 0.5).float()], 1), 1),
+    "ordinal": lambda: ((X[:, 0] > 0).long() + (X[:, 0] > 0.5).long(), 2),
 }
 
 

@@ -8,7 +8,7 @@ import bayesify as bf
 from bayesify.likelihoods.curvature import MOST_OUTPUTS, root_by_autograd
 
 
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", [name for name in DATA if name != "laplace"])  # whose Hessian is 0
 def test_the_root_squared_is_the_hessian_without_its_negative_part(name: str) -> None:
     target, outputs = DATA[name]()
     law = bf.likelihood(name)

@@ -152,7 +152,10 @@ def test_models_and_networks(tmp_path: Path) -> None:
         ),  # type: ignore[arg-type]
         (lambda: bf.load(path, model()), "net is a model: give the plain network to bf.load"),
         (lambda: bf.fit(net(), [(X, Y)], epochs=1), "model=Linear must be what bf.bayesify returned"),  # type: ignore[arg-type]
-        (lambda: bf.evaluate(net(), [(X, Y)]), "model=Linear must be what bf.bayesify or model.freeze returned"),
+        (
+            lambda: bf.evaluate(net(), [(X, Y)]),
+            "model=Linear must be what bf.bayesify or model.freeze returned",
+        ),
         (lambda: bf.evaluate(model(), None), "loader=None must give batches"),  # type: ignore[arg-type]
         (
             lambda: bf.bayesify(net(), "point", output=3),

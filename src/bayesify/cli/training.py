@@ -72,7 +72,7 @@ def prepare(settings: Settings) -> Prepared:
     likelihood = build.full_likelihood(settings.likelihood, ds.task)
     kind = LIKELIHOODS[likelihood["name"]]
     outputs = kind.num_outputs(ds.num_outputs)
-    if kind.is_discrete:  # whole numbers stay what they are
+    if kind.is_discrete or kind.has_flags:  # whole numbers stay what they are
         plain = replace(ds.normalisation, target_mean=None, target_std=None)
         ds = replace(ds, normalisation=plain)
     if o.patience is not None and ds.val is None:

@@ -1,15 +1,13 @@
 """Predictions in the units of the original targets."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Generator, Tensor, nn
 
 import bayesify as bf
 from bayesify.data import Loader, Normalisation
-from bayesify.predict.mixture import OutputMixture
+from bayesify.predict.units import in_units
 
 
 class OriginalUnits:
@@ -36,29 +34,10 @@ class OriginalUnits:
     def predict(self, x: Any, num_draws: int = 20, **options: Any) -> bf.Predictive:
         """As `model.predict`, in original units."""
         prediction = self.model.predict(x, num_draws, **{**self.options, **options})
-        if self.likelihood.task == "classification":
+        n = self.normalisation
+        if n.target_mean is None or n.target_std is None:
             return prediction
-        n = self.normalisation
-        return replace(
-            prediction,
-            mean=n.original_mean(prediction.mean),
-            spread=self._variance(prediction.spread),
-            noise=self._variance(prediction.noise),
-            per_draw=prediction.per_draw
-            and (n.original_mean(prediction.per_draw[0]), self._variance(prediction.per_draw[1])),
-            law=prediction.law and self._law(prediction.law),
-            conformal=prediction.conformal and prediction.conformal.scaled(n.original_std(torch.ones(()))),
-        )
-
-    def _law(self, law: OutputMixture) -> OutputMixture:
-        n = self.normalisation
-        if n.target_std is None:
-            return law
-        zeros, ones = torch.zeros_like(law.shift), torch.ones_like(law.scale)
-        return law.moved(n.original_mean(zeros), n.original_std(ones))
-
-    def _variance(self, variance: Tensor) -> Tensor:
-        return self.normalisation.original_std(self.normalisation.original_std(variance))
+        return in_units(prediction, n.target_mean, n.target_std)
 
 
 class OriginalTargets:

@@ -11,7 +11,6 @@ from bayesify.checks import Count, checked
 from bayesify.evaluation import metrics
 from bayesify.evaluation.metrics import ClassificationTally, RegressionTally
 from bayesify.evaluation.metrics.registry import measured, needs_whole, reported
-from bayesify.likelihoods.shapes import match_real
 from bayesify.model import BayesianModule
 from bayesify.predict.at_means import AtMeans
 from bayesify.predict.decisions import UNCERTAINTIES
@@ -165,8 +164,8 @@ def _regression(
 
 def _real(prediction: Predictive, target: Tensor) -> dict[str, Tensor]:
     """Of a batch: the target in the shape of the mean; per example its nll, crps, std and level."""
-    target = match_real(prediction.mean, target, values=True)
     nll = -prediction.log_prob(target)
+    target = prediction.likelihood.numbers(prediction.mean, target)
     level = prediction.level(target)
     inside = (level >= 0.05) & (level <= 0.95)
     return {

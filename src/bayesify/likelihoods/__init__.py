@@ -6,8 +6,12 @@ from typing import Any
 from bayesify.likelihoods.base import TASKS, Likelihood
 from bayesify.likelihoods.bernoulli import Bernoulli
 from bayesify.likelihoods.categorical import Categorical
+from bayesify.likelihoods.censored_normal import CensoredNormal
 from bayesify.likelihoods.heteroscedastic import Heteroscedastic
+from bayesify.likelihoods.laplace import Laplace
+from bayesify.likelihoods.negative_binomial import NegativeBinomial
 from bayesify.likelihoods.normal import Normal
+from bayesify.likelihoods.ordinal import Ordinal
 from bayesify.likelihoods.poisson import Poisson
 from bayesify.likelihoods.student_t import StudentT
 from bayesify.names import Registry, lookup
@@ -18,7 +22,11 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     "normal": Normal,
     "heteroscedastic": Heteroscedastic,
     "student_t": StudentT,
+    "laplace": Laplace,
     "poisson": Poisson,
+    "negative_binomial": NegativeBinomial,
+    "ordinal": Ordinal,
+    "censored_normal": CensoredNormal,
 }
 LIKELIHOODS = Registry(Likelihood, LIKELIHOODS)
 
@@ -53,9 +61,13 @@ __all__ = [
     "LIKELIHOODS",
     "Bernoulli",
     "Categorical",
+    "CensoredNormal",
     "Heteroscedastic",
+    "Laplace",
     "Likelihood",
+    "NegativeBinomial",
     "Normal",
+    "Ordinal",
     "Poisson",
     "StudentT",
     "check_likelihood",

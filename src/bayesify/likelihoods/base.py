@@ -14,7 +14,13 @@ from bayesify.laws.noise import random_signs
 from bayesify.likelihoods.classes import Classes
 from bayesify.likelihoods.curvature import root_by_autograd
 from bayesify.likelihoods.draws import rsample
-from bayesify.likelihoods.shapes import normal_log_prob, sum_over_example, weighted_nll
+from bayesify.likelihoods.shapes import (
+    match_real,
+    match_shape,
+    normal_log_prob,
+    sum_over_example,
+    weighted_nll,
+)
 from bayesify.moments.values import Moments
 from bayesify.torch_internals import pytree
 
@@ -60,6 +66,8 @@ class Likelihood(nn.Module, ABC):
     is_softmax: bool = False
     #: targets are whole numbers: they are not standardised, and predictions not rescaled
     is_discrete: ClassVar[bool] = False
+    #: the second half of each target are flags (seen or censored), which are not standardised
+    has_flags: ClassVar[bool] = False
     #: the network may return several tensors, as a tuple or list
     takes_heads: ClassVar[bool] = False
     #: names of the options that training changes
@@ -197,6 +205,14 @@ class Likelihood(nn.Module, ABC):
         draws = (pytree.tree_unflatten(draw, structure) for draw in zip(*leaves, strict=True))
         each = torch.stack([self.per_example(draw, target) for draw in draws])
         return each.logsumexp(0) - math.log(len(each))
+
+    def numbers(self, like: Tensor, target: Tensor) -> Tensor:
+        """The numbers in the targets of a regression, in the shape of the predicted means `like`."""
+        return match_real(like, target, values=True)
+
+    def rescaled(self, target: Tensor, shift: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """(t, log |dt/dy|) for y = shift + scale · t, the second summed over an example: (batch,)."""
+        return (match_shape(shift, target) - shift) / scale, -sum_over_example(scale.log())
 
     def cdf(self, output: Any, value: Tensor) -> Tensor:
         """P(y ≤ value | output), elementwise; here of the normal with the mean and variance of `summarize`."""

@@ -20,15 +20,7 @@ class Poisson(Likelihood):
     is_discrete = True
 
     def check(self, output: Tensor, target: Tensor, values: bool) -> Tensor:
-        target = match_real(output, target, values)
-        if values:
-            wrong = (target < 0) | (target != target.round())
-            if wrong.any():
-                raise ValueError(
-                    f"target holds {float(target[wrong][0]):g}: a poisson likelihood needs counts, 0, 1, 2, …; use "
-                    f"likelihood='normal' or 'student_t' for other numbers"
-                )
-        return target
+        return check_counts(self.name, output, target, values)
 
     def log_prob(self, output: Tensor, target: Tensor) -> Tensor:
         return _log_prob(output, output, target)
@@ -50,6 +42,19 @@ class Poisson(Likelihood):
         count = value.floor()
         rate = at_least_float32(output).exp().to(count.dtype)
         return torch.where(count < 0, 0.0, torch.special.gammaincc(count.clamp_min(0) + 1, rate))
+
+
+def check_counts(name: str, output: Tensor, target: Tensor, values: bool) -> Tensor:
+    """As `match_real`, of whole numbers of at least 0."""
+    target = match_real(output, target, values)
+    if values:
+        wrong = (target < 0) | (target != target.round())
+        if wrong.any():
+            raise ValueError(
+                f"target holds {float(target[wrong][0]):g}: a {name} likelihood needs counts, 0, 1, 2, …; use "
+                f"likelihood='normal' or 'student_t' for other numbers"
+            )
+    return target
 
 
 def _log_prob(log_rate: Tensor, log_mean: Tensor, target: Tensor) -> Tensor:

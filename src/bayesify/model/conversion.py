@@ -34,8 +34,8 @@ def bayesify(
     """Make `net` Bayesian by `method`. The network itself is wrapped, not copied.
 
     method:      an object such as `bf.MonteCarloVI()`, or a name ("mc_vi")
-    likelihood:  a name ("categorical", "bernoulli", "normal", "heteroscedastic", "student_t", "poisson") or an object,
-                 perhaps of a class of your own (`bf.likelihoods.Likelihood`)
+    likelihood:  a name (`bf.likelihoods.LIKELIHOODS`: "categorical", "normal", "poisson", …) or an object, perhaps of
+                 a class of your own (`bf.likelihoods.Likelihood`)
     num_data:    number of training examples, which scales the KL; `bf.fit` fills it in
     output:      picks the prediction out of what the network returns, where that is neither a tensor
                  nor has `.logits`

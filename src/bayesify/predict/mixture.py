@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bayesify.likelihoods import Likelihood
 from bayesify.likelihoods.base import over_draws
-from bayesify.likelihoods.shapes import normal_log_prob, sum_over_example
+from bayesify.likelihoods.shapes import match_shape, normal_log_prob
 from bayesify.torch_internals import pytree
 
 
@@ -24,6 +24,7 @@ class NormalMixture:
 
     def log_prob(self, target: Tensor) -> Tensor:
         """Of all numbers of an example together: (batch,)."""
+        target = match_shape(self.means[0], target)
         pairs = zip(self.means, self.variances, strict=True)
         each = torch.stack([normal_log_prob(mean, var, target) for mean, var in pairs])
         return each.logsumexp(0) - math.log(len(each))
@@ -67,10 +68,10 @@ class OutputMixture:
     def log_prob(self, target: Tensor) -> Tensor:
         """Of all numbers of an example together: (batch,)."""
         first = pytree.tree_map(lambda t: t[0], self.outputs)
-        own = self.likelihood.check(first, (target - self.shift) / self.scale, True)
+        own, log_slope = self.likelihood.rescaled(target, self.shift, self.scale)
         with torch.no_grad():
-            log_prob = self.likelihood.mixture_log_prob(self.outputs, own)
-        return log_prob - sum_over_example(self.scale.log())
+            log_prob = self.likelihood.mixture_log_prob(self.outputs, self.likelihood.check(first, own, True))
+        return log_prob + log_slope
 
     def cdf(self, value: Tensor) -> Tensor:
         """P(y ≤ value), elementwise."""

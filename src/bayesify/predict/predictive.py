@@ -153,7 +153,7 @@ class Predictive:
         if self.likelihood.task == "classification":
             target = self.likelihood.check_probs(self.mean, target)
             return self.likelihood.classes.log_prob(self.mean, target)
-        return self._law.log_prob(match_shape(self.mean, target).to(self.mean.dtype))
+        return self._law.log_prob(target.to(self.mean.dtype))
 
     def cdf(self, value: Tensor) -> Tensor:
         """P(y ≤ value) of each number of a regression, in float64; of the law that `log_prob` takes."""
