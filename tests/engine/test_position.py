@@ -159,7 +159,7 @@ def test_fit_compares_num_data_with_the_loader() -> None:
 def test_a_run_goes_on_with_another_batch_size(
     schedule: str, plain_first: float | None, tmp_path: Path
 ) -> None:
-    """The schedule ends where the run does, and a second stop changes nothing. It went on at a rate of 0, or failed."""
+    """The schedule ends where the run does, and a second stop changes nothing. It went on at a rate of 0."""
     options: dict[str, Any] = {
         "schedule": schedule,
         "lr": 0.01,
