@@ -9,6 +9,7 @@ import pytest
 from cli_runs import DIABETES, DIGITS, fail, invoke, read, start, succeed
 
 from bayesify.cli import training
+from bayesify.cli.errors import describe
 from bayesify.engine.folder import RunFolder
 
 NOWHERE = ("--folder", "never-made")
@@ -183,3 +184,9 @@ def test_a_folder_that_is_no_run(command: str, tmp_path: Path) -> None:
     assert "config.json is damaged" in fail(command, tmp_path)
     (tmp_path / "config.json").write_text('{"bayesify_run": 99}')
     assert "written by a newer bayesify" in fail(command, tmp_path)
+
+
+def test_a_message_is_not_longer_than_a_screen() -> None:
+    """It may quote a list of a million numbers from a file."""
+    text = describe(ValueError(f"probs={'0.5, ' * 10**6} must be probabilities"))
+    assert len(text) < 5000 and text.startswith("probs=0.5") and text.endswith("must be probabilities")

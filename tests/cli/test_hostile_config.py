@@ -17,6 +17,7 @@ DOORS = {
     "predict": ("predict", "run", "x.npy"),
     "evaluate": ("evaluate", "run"),
     "report": ("report", "run"),
+    "export": ("export", "run", "--out", "model.pt2"),
     "resume": ("train", "--resume", "--folder", "run", "--epochs", "3"),
     "config": ("train", "--config", "run/config.json", "--folder", "new", "--dry-run"),
 }
@@ -47,6 +48,7 @@ def change(table: str, **entries: Any) -> None:
         ("versions", "torch", None),
         ("task", "normalisation", {"mean": [0.0] * 7, "std": [1.0]}),
         ("task", "normalisation", {"mean": [0.0], "std": [0.0]}),
+        ("task", "input_shape", [1, 2**20, 2**20]),
     ],
 )
 @pytest.mark.parametrize("door", DOORS)

@@ -215,3 +215,23 @@ def test_another_suffix_is_refused(tmp_path: Path) -> None:
     model = bf.bayesify(nn.Linear(3, 2), bf.DensityPropagation())
     with pytest.raises(ValueError, match="must end in .pt2 or .onnx"):
         bf.export(model, torch.randn(2, 3), tmp_path / "model.pb")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"model": nn.Linear(2, 2)}, "model=Linear must be what bf.bayesify returned"),
+        ({"path": 3}, "path=3 must be the name of a file"),
+        ({"normalise": (0.0, 1.0)}, r"normalise=\(0.0, 1.0\) must be a bf.data.Normalisation"),
+    ],
+)
+def test_arguments_of_another_kind_are_named(wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
+    model = bf.bayesify(nn.Linear(2, 2), bf.Point())
+    given = {"model": model, "x": torch.zeros(1, 2), "path": tmp_path / "model.pt2", **wrong}
+    with pytest.raises(TypeError, match=said):
+        bf.export(**given)
+
+
+def test_freeze_names_a_generator_that_is_none() -> None:
+    with pytest.raises(ValueError, match=r"generator=3 must be a torch.Generator"):
+        bf.bayesify(nn.Linear(2, 2), bf.MonteCarloVI()).freeze(generator=3)

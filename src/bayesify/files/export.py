@@ -16,6 +16,8 @@ from bayesify.batches import beside
 from bayesify.checks import check_whole
 from bayesify.execution import compiling
 from bayesify.files.derivatives import traced
+from bayesify.files.storage import as_path
+from bayesify.model import BayesianModule
 from bayesify.passes.joined import Joined
 from bayesify.passes.moments import is_moments
 from bayesify.predict.fixed_linear import FixedLinear
@@ -66,7 +68,13 @@ def export(
     """
     check_whole(num_draws, "num_draws", 1)
     check_whole(seed, "seed", 0)
-    path = Path(path)
+    path = as_path(path)
+    if not isinstance(model, Frozen | BayesianModule):
+        raise TypeError(f"model={type(model).__name__} must be what bf.bayesify returned, or model.freeze()")
+    if not (normalise is None or hasattr(normalise, "inputs")):
+        raise TypeError(
+            f"normalise={normalise!r} must be a bf.data.Normalisation, e.g. that of the training data"
+        )
     if path.suffix not in SUFFIXES:
         raise ValueError(f"path={str(path)!r} must end in {' or '.join(SUFFIXES)}, which says the format")
     if path.suffix == ".onnx":

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from bayesify.batches import PerMember, beside, device_of, first_examples
-from bayesify.checks import Positive, as_tensor, check_setting, check_whole, checked
+from bayesify.checks import Count, Positive, as_tensor, check_setting, check_whole, checked
 from bayesify.execution import compiling
 from bayesify.likelihoods import Likelihood
 from bayesify.methods import Method
@@ -245,7 +245,10 @@ class BayesianModule(nn.Module):
         with self._locked():
             self.posterior.collect()
 
-    def freeze(self, num_draws: int = 20, generator: Generator | None = None, augment: Any = AUTO) -> Frozen:
+    @checked
+    def freeze(
+        self, num_draws: Count = 20, generator: Generator | None = None, augment: Any = AUTO
+    ) -> Frozen:
         """A predictor of its own for serving: fixed draws, no lock, the same numbers for the same input.
 
         num_draws: as for `predict`: shared among the members of an ensemble, and not more than a chain has
@@ -256,7 +259,6 @@ class BayesianModule(nn.Module):
         >>> frozen = model.freeze(20)
         >>> frozen(x).probs, frozen(x).mutual_information  # of a regression .mean, .variance, .epistemic
         """
-        check_whole(num_draws, "num_draws", 1)
         with self._copying("freeze"), evaluating(self):
             self._caution(None)
             if augment == AUTO:
