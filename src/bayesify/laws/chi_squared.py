@@ -13,6 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from bayesify import torch_internals as internals
+from bayesify.laws.noise import Shape
 
 MANY = 49  # degrees from which on the polynomial's relative error is below 1e-7
 SOME = 9  # degrees from which on the cube of a polynomial is within 1e-5
@@ -21,9 +22,7 @@ CUBE_ORDER = 10
 ORDERS = {3: 9998, 4: 998, 5: 498, 6: 199, 8: MANY}  # of the polynomial, and the fewest degrees it serves
 
 
-def chi_squared(
-    degrees: int, shape: tuple[int, ...], like: Tensor, generator: Generator | None = None
-) -> Tensor:
+def chi_squared(degrees: int, shape: Shape, like: Tensor, generator: Generator | None = None) -> Tensor:
     """χ² of `degrees` degrees of freedom, of the dtype and device of `like`; 0 for 0 degrees."""
     device = like.device if generator is None else generator.device
     dtype = torch.promote_types(like.dtype, torch.float32)

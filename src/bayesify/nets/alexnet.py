@@ -7,7 +7,7 @@ Reference: Krizhevsky, "One weird trick for parallelizing convolutional neural n
 from torch import nn
 
 from bayesify.checks import Rate, checked
-from bayesify.nets.parts import FeaturesAndHead, check_image, choose, dropout_layer, pooled_head
+from bayesify.nets.parts import FeaturesHead, Shape, check_image, choose, dropout_layer, pooled_head
 
 FILTERS = (64, 192, 384, 256, 256)
 SMALLEST = {"imagenet": 63, "compact": 29}
@@ -37,8 +37,8 @@ def dense_head(num_outputs: int, dropout: float) -> nn.Sequential:
 
 @checked
 def alexnet(
-    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), head: str = "auto", dropout: Rate = 0.5
-) -> FeaturesAndHead:
+    num_outputs: int, input_shape: Shape = (3, 32, 32), head: str = "auto", dropout: Rate = 0.5
+) -> FeaturesHead:
     """AlexNet: five convolutions, three max poolings, a head.
 
     head: "imagenet" (3×3 pooling, two dense layers of 4096 units), "compact" (2×2 pooling, one linear layer on 256
@@ -53,4 +53,4 @@ def alexnet(
     large = head == "imagenet"
     layers = conv_layers(channels, padding=2 if large else 5, pool=3 if large else 2)
     top = dense_head(num_outputs, dropout) if large else pooled_head(FILTERS[-1], num_outputs)
-    return FeaturesAndHead(nn.Sequential(*layers), top)
+    return FeaturesHead(nn.Sequential(*layers), top)

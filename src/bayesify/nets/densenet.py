@@ -9,7 +9,7 @@ from collections import OrderedDict
 import torch
 from torch import Tensor, nn
 
-from bayesify.nets.parts import NormBeforeHead, check_stem
+from bayesify.nets.parts import NormBeforeHead, Shape, check_stem
 from bayesify.nets.preact_resnet import NormConv
 from bayesify.nets.resnet import make_stem
 
@@ -35,7 +35,7 @@ class DenseLayer(nn.Module):
 
 
 def densenet(
-    depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), stem: str = "auto"
+    depth: int, num_outputs: int, input_shape: Shape = (3, 32, 32), stem: str = "auto"
 ) -> NormBeforeHead:
     """DenseNet-121/161/169/201: four dense blocks, between them a 1×1 convolution to half the channels and 2×2 average
     pooling.

@@ -8,13 +8,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from bayesify.names import check_choice, describe, import_factory, lookup
+from bayesify.nets.parts import Shape
 
 ATTENTION = ("eager", "sdpa")
 
 
-def from_path(
-    path: str, num_outputs: int, input_shape: tuple[int, ...], options: Mapping[str, Any]
-) -> nn.Module:
+def from_path(path: str, num_outputs: int, input_shape: Shape, options: Mapping[str, Any]) -> nn.Module:
     """The network returned by the callable at "package.module:factory".
 
     It gets `options`, and of `num_outputs` and `input_shape` those its signature accepts.
@@ -56,7 +55,7 @@ class Logits(nn.Module):
 
 
 def from_transformers(
-    model_type: str, num_outputs: int, input_shape: tuple[int, ...], options: Mapping[str, Any]
+    model_type: str, num_outputs: int, input_shape: Shape, options: Mapping[str, Any]
 ) -> Logits:
     """A randomly initialised image classifier of `transformers`; `options` are fields of its configuration.
 
@@ -81,7 +80,7 @@ def from_transformers(
     return Logits(transformers.AutoModelForImageClassification.from_config(config))
 
 
-def image_settings(fields: Mapping[str, Any], input_shape: tuple[int, ...], argument: str) -> dict[str, Any]:
+def image_settings(fields: Mapping[str, Any], input_shape: Shape, argument: str) -> dict[str, Any]:
     """`image_size` and `num_channels`, at the top of the configuration or in its `vision_config`."""
     channels, height, width = input_shape
     if "vision_config" in fields:

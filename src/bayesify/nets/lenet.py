@@ -11,7 +11,7 @@ from torch import nn
 
 from bayesify.checks import Rate, checked
 from bayesify.nets.mlp import hidden_layer
-from bayesify.nets.parts import FeaturesAndHead, check_image, conv_size, dropout_layer
+from bayesify.nets.parts import FeaturesHead, Shape, check_image, conv_size, dropout_layer
 from bayesify.nets.parts import activation as make_activation
 
 
@@ -20,12 +20,12 @@ def lenet5(
     convs: tuple[int, int],
     dense: tuple[int, ...],
     num_outputs: int,
-    input_shape: tuple[int, ...] = (1, 28, 28),
+    input_shape: Shape = (1, 28, 28),
     activation: str = "relu",
     conv_activation: str | None = None,
     batch_norm: bool = False,
     dropout: Rate = 0.0,
-) -> FeaturesAndHead:
+) -> FeaturesHead:
     """Two 5×5 convolutions without padding, each followed by 2×2 max pooling, then dense layers.
 
     (batch, channels, height, width) -> (batch, num_outputs); 28×28 gives 4×4 features, 32×32 gives 5×5.
@@ -49,7 +49,7 @@ def lenet5(
     layers: list[nn.Module] = [nn.Flatten(), *dropout_layer(dropout)]
     for num_inputs, num_units in pairwise(sizes):
         layers += hidden_layer(num_inputs, num_units, activation, batch_norm, dropout=0.0)
-    return FeaturesAndHead(features, nn.Sequential(*layers, nn.Linear(sizes[-1], num_outputs)))
+    return FeaturesHead(features, nn.Sequential(*layers, nn.Linear(sizes[-1], num_outputs)))
 
 
 def conv_layer(num_inputs: int, num_filters: int, activation: str, batch_norm: bool) -> list[nn.Module]:

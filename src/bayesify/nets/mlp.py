@@ -11,8 +11,8 @@ from math import prod
 from torch import nn
 
 from bayesify.checks import Count, Rate, checked
+from bayesify.nets.parts import Shape, dropout_layer
 from bayesify.nets.parts import activation as make_activation
-from bayesify.nets.parts import dropout_layer
 
 
 def hidden_layer(
@@ -28,7 +28,7 @@ def hidden_layer(
 @checked
 def mlp(
     num_outputs: int,
-    input_shape: tuple[int, ...],
+    input_shape: Shape,
     hidden: Sequence[Count] = (100, 100),
     activation: str = "relu",
     batch_norm: bool = False,

@@ -1,11 +1,11 @@
 """What several families of networks share: input checks, activations, initialised layers, channel padding."""
 
-from collections.abc import Sequence
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayesify.names import lookup
+
+Shape = tuple[int, ...]  # of one example: (channels, height, width), …
 
 
 class HeConv2d(nn.Conv2d):
@@ -48,8 +48,8 @@ def activation(name: str, argument: str = "activation") -> nn.Module:
 
 
 def check_image(
-    input_shape: tuple[int, ...], smallest: int, remedy: str, sides: tuple[str, ...] = ("height", "width")
-) -> tuple[int, ...]:
+    input_shape: Shape, smallest: int, remedy: str, sides: tuple[str, ...] = ("height", "width")
+) -> Shape:
     """`input_shape`, which must be (channels, *sides) with every side at least `smallest`."""
     if len(input_shape) != 1 + len(sides):
         raise ValueError(f"input_shape={input_shape} must be (channels, {', '.join(sides)}) for this net")
@@ -66,9 +66,7 @@ def dropout_layer(dropout: float) -> list[nn.Module]:
     return [nn.Dropout(dropout)] if dropout else []
 
 
-def choose(
-    argument: str, value: str, input_shape: Sequence[int], small: str, large: str, threshold: int
-) -> str:
+def choose(argument: str, value: str, input_shape: Shape, small: str, large: str, threshold: int) -> str:
     """`value`, or for "auto" the form for the image size: `large` from `threshold` pixels on."""
     automatic = large if len(input_shape) == 3 and min(input_shape[1:]) >= threshold else small
     return lookup({"auto": automatic, small: small, large: large}, value, argument)
@@ -81,7 +79,7 @@ REMEDY = {
 }
 
 
-def check_stem(stem: str, input_shape: tuple[int, ...]) -> tuple[str, int]:
+def check_stem(stem: str, input_shape: Shape) -> tuple[str, int]:
     """(stem, channels); stem "imagenet" quarters the size, "cifar" keeps it, "auto" decides at 64 pixels."""
     stem = choose("stem", stem, input_shape, small="cifar", large="imagenet", threshold=64)
     channels, _, _ = check_image(input_shape, SMALLEST[stem], REMEDY[stem])
@@ -103,7 +101,7 @@ def pooled_head(num_features: int, num_outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(num_features, num_outputs))
 
 
-class FeaturesAndHead(nn.Module):
+class FeaturesHead(nn.Module):
     """y = head(features(x)): (batch, channels, *sides) -> (batch, num_outputs)."""
 
     def __init__(self, features: nn.Module, head: nn.Module) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bayesify.nets.parts import HeConv2d, NormBeforeHead, check_stem
+from bayesify.nets.parts import HeConv2d, NormBeforeHead, Shape, check_stem
 from bayesify.nets.resnet import BLOCKS_PER_STAGE, stages
 
 
@@ -61,7 +61,7 @@ def make_stem(kind: str, channels: int) -> nn.Sequential:
 
 
 def preact_resnet(
-    depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), stem: str = "auto"
+    depth: int, num_outputs: int, input_shape: Shape = (3, 32, 32), stem: str = "auto"
 ) -> NormBeforeHead:
     """PreActResNet-18/34/50/101/152: four stages of pre-activation blocks.
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayesify.checks import Depth, NotNegative, checked
-from bayesify.nets.parts import NormBeforeHead, check_image, pad_channels
+from bayesify.nets.parts import NormBeforeHead, Shape, check_image, pad_channels
 from bayesify.nets.resnet import ConvNorm
 
 
@@ -40,7 +40,7 @@ def widths(depth: int, alpha: float) -> list[int]:
 
 @checked
 def pyramidnet(
-    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), depth: Depth = 20, alpha: NotNegative = 48.0
+    num_outputs: int, input_shape: Shape = (3, 32, 32), depth: Depth = 20, alpha: NotNegative = 48.0
 ) -> NormBeforeHead:
     """PyramidNet of basic blocks, in three stages.
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bayesify.checks import Count, checked
 from bayesify.names import lookup
-from bayesify.nets.parts import HeConv2d, check_image, check_stem, pad_channels, pooled_head
+from bayesify.nets.parts import HeConv2d, Shape, check_image, check_stem, pad_channels, pooled_head
 
 BLOCKS_PER_STAGE = {
     18: (2, 2, 2, 2),
@@ -134,9 +134,7 @@ class ResNet(nn.Module):
         return self.head(self.blocks(self.stem(x)))
 
 
-def resnet(
-    depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), stem: str = "auto"
-) -> ResNet:
+def resnet(depth: int, num_outputs: int, input_shape: Shape = (3, 32, 32), stem: str = "auto") -> ResNet:
     """ResNet-18/34/50/101/152.
 
     stem: "imagenet" (a quarter of the size), "cifar" (full size), or "auto": the first from 64 pixels on.
@@ -153,7 +151,7 @@ def resnet(
 def resnet_cifar(
     depth: int,
     num_outputs: int,
-    input_shape: tuple[int, ...] = (3, 32, 32),
+    input_shape: Shape = (3, 32, 32),
     width: Count = 16,
     shortcut: str = "pad",
 ) -> ResNet:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayesify.checks import Count, checked
-from bayesify.nets.parts import check_image, check_stem
+from bayesify.nets.parts import Shape, check_image, check_stem
 from bayesify.nets.resnet import BLOCKS_PER_STAGE, stages
 
 FIXUP = 0.125  # the small constant that the paper does not name
@@ -123,7 +123,7 @@ class ResNetPP(nn.Module):
 
 @checked
 def resnetpp_cifar(
-    depth: int, num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), width: Count = 16
+    depth: int, num_outputs: int, input_shape: Shape = (3, 32, 32), width: Count = 16
 ) -> ResNetPP:
     """ResNet++-20/32/44/56: depth = 6 n + 2, three stages of n pairs of 3×3 convolutions.
 
@@ -140,7 +140,7 @@ def resnetpp_cifar(
 def resnetpp(
     depth: int,
     num_outputs: int,
-    input_shape: tuple[int, ...] = (3, 32, 32),
+    input_shape: Shape = (3, 32, 32),
     stem: str = "auto",
     width: Count = 64,
 ) -> ResNetPP:

@@ -7,7 +7,7 @@ figure does not say what a Conv3D block holds: here a 3×3×3 convolution with p
 from torch import nn
 
 from bayesify.checks import Count, checked
-from bayesify.nets.parts import FeaturesAndHead, check_image, conv_size
+from bayesify.nets.parts import FeaturesHead, Shape, check_image, conv_size
 
 FILTERS = (1, 2, 4, 8, 16)  # times the width
 STRIDES = (1, 1, 1, 3, 3)
@@ -16,7 +16,7 @@ SMALLEST = 8
 
 
 @checked
-def unet3d_encoder(num_outputs: int, input_shape: tuple[int, ...], width: Count = 16) -> FeaturesAndHead:
+def unet3d_encoder(num_outputs: int, input_shape: Shape, width: Count = 16) -> FeaturesHead:
     """The net of paper 1, Fig. 9: five Conv3D blocks with max pooling between, one linear layer on 16 width features.
 
     (batch, channels, depth, height, width) -> (batch, num_outputs). 105×127×105 ends at 1×1×1, as the
@@ -41,4 +41,4 @@ def unet3d_encoder(num_outputs: int, input_shape: tuple[int, ...], width: Count 
             layers.append(nn.MaxPool3d(kernel))
         sizes = [size // step for size, step in zip(sizes, kernel, strict=True)]
     head = nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(channels, num_outputs))
-    return FeaturesAndHead(nn.Sequential(*layers), head)
+    return FeaturesHead(nn.Sequential(*layers), head)

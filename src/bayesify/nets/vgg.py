@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from bayesify.checks import Rate, checked
-from bayesify.nets.parts import FeaturesAndHead, HeConv2d, check_image, choose, dropout_layer, pooled_head
+from bayesify.nets.parts import FeaturesHead, HeConv2d, Shape, check_image, choose, dropout_layer, pooled_head
 
 FILTERS = (64, 128, 256, 512, 512)
 CONVS_PER_STAGE = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
@@ -53,10 +53,10 @@ def vgg(
     depth: int,
     batch_norm: bool,
     num_outputs: int,
-    input_shape: tuple[int, ...] = (3, 32, 32),
+    input_shape: Shape = (3, 32, 32),
     head: str = "auto",
     dropout: Rate = 0.5,
-) -> FeaturesAndHead:
+) -> FeaturesHead:
     """VGG-11/13/16/19, with or without batch norm.
 
     head: "imagenet" (two dense layers of 4096 units), "compact" (average, one linear layer), or "auto": the
@@ -70,15 +70,13 @@ def vgg(
     head = choose("head", head, input_shape, small="compact", large="imagenet", threshold=224)
     top = dense_head(num_outputs, dropout) if head == "imagenet" else pooled_head(FILTERS[-1], num_outputs)
     rates = [[0.0] * count for count in CONVS_PER_STAGE[depth]]
-    return FeaturesAndHead(conv_stages(channels, rates, batch_norm), top)
+    return FeaturesHead(conv_stages(channels, rates, batch_norm), top)
 
 
 VGG_LIKE_RATES = ((0.3, 0), (0.4, 0), (0.4, 0.4, 0), (0.4, 0.4, 0), (0, 0, 0))
 
 
-def vgg_like(
-    num_outputs: int, input_shape: tuple[int, ...] = (3, 32, 32), dropout: bool = True
-) -> FeaturesAndHead:
+def vgg_like(num_outputs: int, input_shape: Shape = (3, 32, 32), dropout: bool = True) -> FeaturesHead:
     """The VGG-like net of paper 5: VGG-16's convolutions with batch norm, one dense layer of 512 units.
 
     dropout: as in the paper's published code: .3 behind the first convolution, .4 behind those of stages 2 to
@@ -95,4 +93,4 @@ def vgg_like(
         *(*dropout_layer(rate), nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU()),
         *(*dropout_layer(rate), nn.Linear(width, num_outputs)),
     )
-    return FeaturesAndHead(conv_stages(channels, rates, batch_norm=True), head)
+    return FeaturesHead(conv_stages(channels, rates, batch_norm=True), head)

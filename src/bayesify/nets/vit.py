@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bayesify.checks import Count, Depth, Rate, checked
-from bayesify.nets.parts import check_image, dropout_layer
+from bayesify.nets.parts import Shape, check_image, dropout_layer
 
 
 class XavierLinear(nn.Linear):
@@ -106,7 +106,7 @@ class ViT(nn.Module):
 @checked
 def vit(
     num_outputs: int,
-    input_shape: tuple[int, ...],
+    input_shape: Shape,
     patch: Count = 16,
     dim: Count = 384,
     depth: Depth = 12,
