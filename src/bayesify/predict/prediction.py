@@ -241,9 +241,9 @@ def of_draws(
             result = compiled(model, member, n)(seen.args, dict(seen.kwargs), weights)
             yield pytree.tree_map(copied, result)
         return
-    with Prefix(posterior.nets(net)[member], [w.name for w in model.selection.random]) as prefix:
-        if views is not None:
-            prefix.state = "off"  # no two passes see the same
+    random = [w.name for w in model.selection.random]
+    passes = num_draws if views is None else 1  # no two passes see the same view
+    with Prefix(posterior.nets(net)[member], random, passes) as prefix:
         drawn = _streamed(posterior, member, num_draws, chunk, call.generator, views)
         for n, weights in _without_graph(drawn):
             calls = [call] * n if views is None else [*islice(views, n)]
