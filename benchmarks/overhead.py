@@ -4,9 +4,9 @@ a plain forward, and an eager training step, divided by the plain step.
     python benchmarks/overhead.py
     python benchmarks/overhead.py --nets resnet20 --only training --batch 32
 
-Times are CPU seconds of the thread, the least of several turns in which both sides alternate, so that other work on the
-machine counts little. "ops" are operations that torch dispatches, which depend on no machine. Threads: one, unless
-OMP_NUM_THREADS says otherwise; with more the times leave out the others'.
+Times are CPU seconds of the thread, the least of several turns in which both sides alternate, so that other work
+on the machine counts little; give OMP_NUM_THREADS=1, or what other threads do is left out. "ops" are operations that
+torch dispatches, which depend on no machine.
 """
 
 import argparse
@@ -36,7 +36,10 @@ METHODS: dict[str, Callable[[], Method]] = {
     "vdp, diagonal": lambda: VDP(covariance="diagonal", logits="bound"),
     "ensemble of 5": lambda: bf.DeepEnsemble(num_members=5),
 }
-PREDICTIONS, STEPS = list(METHODS), [name for name in METHODS if name not in ("point", "vdp", "ensemble of 5")]
+PREDICTIONS, STEPS = (
+    list(METHODS),
+    [name for name in METHODS if name not in ("point", "vdp", "ensemble of 5")],
+)
 TURNS = 15
 SECONDS = 0.02  # of one turn, at least
 
@@ -141,7 +144,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--nets", nargs="+", choices=list(NETS), default=["cnn", "mlp", "lenet_small", "lenet"])
+    parser.add_argument(
+        "--nets", nargs="+", choices=list(NETS), default=["cnn", "mlp", "lenet_small", "lenet"]
+    )
     parser.add_argument("--methods", nargs="+", choices=list(METHODS))
     parser.add_argument("--batch", type=int, default=64, help="examples of a training step")
     parser.add_argument("--only", choices=["training", "prediction"], help="one of the two tables")
