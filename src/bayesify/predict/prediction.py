@@ -221,8 +221,17 @@ def outputs(
             yield one_more(model.pick(posterior.run_draw(net, seen, {}, member)))
         return
     if posterior.predicts_by_pass:
-        for seen in islice(calls, num_draws):
+        n = 1 if call.generator is not None else _chunk(model, call, num_draws, batched)
+        passes = [*islice(calls, num_draws)] if n > 1 else []
+        together, refusal = (
+            _vmapped(model, passes, member, {}, n, by_pass=True) if n == num_draws > 1 else (None, "")
+        )
+        if together is not None:
+            yield together
+            return
+        for seen in passes or islice(calls, num_draws):
             yield one_more(model.pick(posterior.run(net, seen, member)))
+        posterior.vmap_refusal = posterior.vmap_refusal or refusal
         return
     yield from of_draws(model, call, member, num_draws, batched, compile, views)
 
@@ -313,10 +322,10 @@ def _without_graph(draws: Iterator[Any]) -> Iterator[Any]:
 
 
 def _vmapped(
-    model: Any, calls: list[Call], member: int, weights: dict[str, Tensor], n: int
+    model: Any, calls: list[Call], member: int, weights: dict[str, Tensor], n: int, by_pass: bool = False
 ) -> tuple[Any, str]:
-    """All n draws of `weights` at once, each of its own call; None, and why, where the network has an operation that
-    vmap cannot batch; None where the calls differ in shape."""
+    """All n draws of `weights`, or passes, at once, each of its own call; None, and why, where the network has an
+    operation that vmap cannot batch; None where the calls differ in shape."""
     if model.posterior.vmap_refusal:
         return None, ""
     call, alike = calls[0], all(each is calls[0] for each in calls)
@@ -327,13 +336,14 @@ def _vmapped(
     def one(draw: dict[str, Tensor], arguments: Any) -> Any:
         args, kwargs = arguments
         seen = call._replace(args=args, kwargs=kwargs)
-        return model.pick(model.posterior.run_draw(model.net, seen, draw, member))
+        run = model.posterior.run if by_pass else partial(model.posterior.run_draw, weights=draw)
+        return model.pick(run(model.net, seen, member=member))
 
     batched = BatchedRemoved(model.posterior.nets(model.net)[member])
     try:
         with warnings.catch_warnings(), Stacked.of(weights, compiled=False), batched:
             warnings.filterwarnings("ignore", "There is a performance drop")  # an op that vmap loops over
-            draws = weights or {"": torch.empty(n)}  # all are sampled by the outputs of their layers
+            draws = weights or {"": torch.empty(n)}  # what is random is drawn inside
             result = torch.func.vmap(one, (0, together[1]), randomness="different")(draws, together[0])
     except torch.OutOfMemoryError:
         return None, ""  # too many draws at once for this input; another may fit
