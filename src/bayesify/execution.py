@@ -49,7 +49,7 @@ class Function(torch.autograd.Function):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "forward" in vars(cls):
-            cls.forward.__signature__ = inspect.signature(cls.forward)
+            vars(cls.forward)["__signature__"] = inspect.signature(cls.forward)
 
 
 def applied(function: type[torch.autograd.Function], *inputs: Any) -> Any:
