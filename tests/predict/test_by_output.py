@@ -88,6 +88,20 @@ def test_the_law_is_that_of_draws_of_the_weights(name: str) -> None:
     assert ((centred[1:] * centred[:-1]).mean(0).abs() < 5.6 * ours.var(0) / S**0.5).all()
 
 
+def test_weights_of_mean_zero_have_outputs_of_mean_zero() -> None:
+    """S outputs of one layer: mean 0 within 5.6 standard errors, variance Σ w² x² + b² within 5.6 √(2/S) of it."""
+    layer = nn.Linear(4, 3)
+    method = bf.VarianceNetwork(
+        parameterization="zero_mean", sampling="draw", biases=True, where=bf.where.linear
+    )
+    model = bf.bayesify(layer, method, likelihood="normal", num_data=10)
+    model.predict(X, 2)
+    y = model.predict(X, S, keep_samples=True).samples[:, 0]
+    var = ((layer.weight * X).square().sum(1) + layer.bias.square()).detach()
+    assert (y.mean(0).abs() < 5.6 * (var / S).sqrt()).all()
+    assert ((y.var(0) / var - 1).abs() < 5.6 * (2 / S) ** 0.5).all()
+
+
 def test_a_network_that_refuses_gets_draws_of_all_weights() -> None:
     class Sometimes(nn.Module):
         twice = False

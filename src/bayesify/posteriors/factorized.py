@@ -183,9 +183,10 @@ class Factorized(Posterior):
         independent entries, and a draw of it takes as many random numbers as there are outputs."""
         if call.generator is not None or self.whole_draws or not self.watched or batch_of(call) > 1:
             return frozenset()
-        if not self.family.gaussian or torch.is_grad_enabled() or next(self.parameters()).is_cuda:
+        names = self.linear - self.repeated
+        if not self.family.gaussian or torch.is_grad_enabled():
             return frozenset()
-        return self.linear - self.repeated
+        return frozenset(name for name in names if self.slots[name][0].get().device.type == "cpu")
 
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
         return {name: q.mean for name, q in self.distributions(list(self.slots)).items()}
