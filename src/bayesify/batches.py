@@ -94,6 +94,8 @@ def beside(module: nn.Module, value: Any) -> Any:
 
 def device_of(value: Any) -> torch.device | None:
     """Where the first tensor of `value` is."""
+    if isinstance(value, Tensor):
+        return value.device
     return next((leaf.device for leaf in pytree.tree_leaves(value) if isinstance(leaf, Tensor)), None)
 
 

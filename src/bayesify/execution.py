@@ -4,6 +4,9 @@ The answer belongs to the function that asks, not to the whole pass: where torch
 break), it runs eagerly in the midst of compiled code.
 """
 
+import inspect
+from typing import Any
+
 import torch
 
 from bayesify import torch_internals as internals
@@ -37,3 +40,18 @@ def capturing() -> bool:
 def can_read_values() -> bool:
     """May a check look into tensors? Not in compiled or vmapped code, nor while a CUDA graph is recorded."""
     return not (transformed() or capturing())
+
+
+class Function(torch.autograd.Function):
+    """A torch.autograd.Function with `setup_context`; torch reads the signature of `forward` in every call of `apply`,
+    which takes longer than a small operation: here it is read once."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "forward" in vars(cls):
+            vars(cls.forward)["__signature__"] = inspect.signature(cls.forward)
+
+
+def applied(function: type[torch.autograd.Function], *inputs: Any) -> Any:
+    """`function.apply`, or where no graph is made its `forward` alone."""
+    return function.apply(*inputs) if torch.is_grad_enabled() else function.forward(*inputs)

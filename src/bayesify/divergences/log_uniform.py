@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.execution import transformed
 from bayesify.moments.recompute import OfInputs
 
+FEW = 2**10  # numbers for which operations take longer than their arithmetic
 MIDDLE = 4.0  # the u at which t = 1/2
 R: tuple[float, ...] = (
     0.716480577, 0.112359812, -0.325216979, 0.179758057, -0.0620819521, 0.0199396944,
@@ -57,10 +59,13 @@ class _Value(OfInputs):
 
 
 def _chebyshev(coefficients: Sequence[float], u: Tensor) -> Tensor:
-    """Σ_k c_k T_k(2t − 1), t = u/(u + 4), by Clenshaw's recurrence."""
+    """Σ_k c_k T_k(2t − 1), t = u/(u + 4): of few numbers as one product, else by Clenshaw's recurrence."""
     x = 1 - 2 * MIDDLE / (u + MIDDLE)
-    after = torch.zeros_like(x)
-    later = torch.zeros_like(x)
-    for c in reversed(coefficients[1:]):
-        after, later = 2 * x * after - later + c, after
+    if x.numel() <= FEW and not (torch.is_grad_enabled() and x.requires_grad) and not transformed():
+        c = x.new_tensor(coefficients)
+        degrees = torch.arange(len(c), device=x.device)
+        return torch.special.chebyshev_polynomial_t(x[..., None], degrees) @ c
+    twice, after, later = 2 * x, torch.zeros_like(x), torch.zeros_like(x)
+    for constant in reversed(coefficients[1:]):
+        after, later = torch.addcmul(constant - later, twice, after), after
     return x * after - later + coefficients[0]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from bayesify.execution import Function, applied
 from bayesify.families.base import Start
 from bayesify.families.location_scale import Normal, root_mean_square
 from bayesify.names import check_choice
@@ -127,7 +128,7 @@ class Multiplicative(VarianceNormal):
         max_log_alpha: float,
     ) -> None:
         super().__init__(centre, mean_gate, noise_gate)
-        self.log_alpha: Tensor = _Between.apply(log_alpha, min_log_alpha, max_log_alpha)
+        self.log_alpha: Tensor = applied(_Between, log_alpha, min_log_alpha, max_log_alpha)
 
     @classmethod
     def init(  # type: ignore[override]
@@ -221,7 +222,7 @@ def _for_each(shape: torch.Size, values: Tensor) -> Tensor:
     return values
 
 
-class _Between(torch.autograd.Function):
+class _Between(Function):
     """x between two bounds. A plain clamp would hold what has once passed a bound there for ever."""
 
     generate_vmap_rule = True

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.execution import Function
+
 EULER = 0.57721566490153286  # Euler's γ
 SHIFT = 10  # asymptotic series are taken at x + SHIFT
 STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)  # B_{2j} / (2j (2j − 1))
@@ -128,7 +130,7 @@ def log_scaled_e1(x: Tensor) -> Tensor:
     return result
 
 
-class _LogScaledE1(torch.autograd.Function):
+class _LogScaledE1(Function):
     """Saves x alone; plain autograd would save some forty tensors."""
 
     generate_vmap_rule = True

@@ -196,8 +196,13 @@ class Likelihood(nn.Module, ABC):
         """How many draws vote for each class, of probabilities (draws, ...): (...); None for regression."""
         if self.task == "regression":
             return None
-        self.classes.check(probs[0], self.name)
+        self.check_values(probs)
         return self.classes.votes(probs)
+
+    def check_values(self, value: Tensor) -> None:
+        """Raise where the first summary of draws, (draws, ...), has no classes where this likelihood says."""
+        if self.task != "regression":
+            self.classes.check(value[0], self.name)
 
     def mixture_log_prob(self, outputs: Any, target: Tensor) -> Tensor:
         """log (1/S) Σ_s p(y | output_s), outputs (draws, batch, ...): (batch,)."""
@@ -268,9 +273,12 @@ class Likelihood(nn.Module, ABC):
 def over_draws(function: Callable[[Any], Any], outputs: Any) -> Any:
     """What `function` gives for outputs (draws, batch, ...), a tensor or a tuple, draws first; called once for draws ·
     batch examples."""
-    draws = pytree.tree_leaves(outputs)[0].shape[:2]
-    flat = pytree.tree_map(lambda t: t.flatten(0, 1), outputs)  # (draws · batch, ...)
+    if isinstance(outputs, Tensor):
+        draws, flat = outputs.shape[:2], outputs.flatten(0, 1)  # (draws · batch, ...)
+    else:
+        draws = pytree.tree_leaves(outputs)[0].shape[:2]
+        flat = pytree.tree_map(lambda t: t.flatten(0, 1), outputs)
     found = function(flat)
     if isinstance(found, Tensor):
-        return found.unflatten(0, draws)
-    return tuple(part.unflatten(0, draws) for part in found)
+        return found.view(draws + found.shape[1:])
+    return tuple([part.view(draws + part.shape[1:]) for part in found])

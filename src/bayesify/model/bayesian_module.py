@@ -43,7 +43,7 @@ from bayesify.predict.predictive import Predictive
 from bayesify.predict.views import AUTO, Augment
 from bayesify.samplers import SamplingWarning
 from bayesify.torch_internals import versions_of
-from bayesify.weights import Call, Selection, as_call
+from bayesify.weights import Selection, as_call
 from bayesify.weights.calls import is_sharded, is_sharded_unit
 from bayesify.weights.copies import copy_of
 from bayesify.weights.units import described, folded
@@ -202,11 +202,12 @@ class BayesianModule(nn.Module):
             if mode == "deterministic":
                 found = AtMeans(self).predict(x, num_draws, **options)
             else:
-                self._caution(None if here is None else x)
+                if not self.cautioned:
+                    self._caution(None if here is None else x)
                 how = predict_linearised if mode == LINEARISED or self.posterior.linearised else predict
                 found = how(self, x, 1 if mode == "stochastic" else num_draws, **options)
         found = found if self.calibration is None else calibrated(found, self.calibration)
-        found = replace(found, conformal=self.conformal)
+        found = found if self.conformal is None else replace(found, conformal=self.conformal)
         return found if here is None else found.to(here)
 
     @checked
@@ -337,22 +338,26 @@ class BayesianModule(nn.Module):
 
     def _caution(self, x: Any) -> None:
         """Say once what a prediction of this model is not; x: the input, None where it comes in parts."""
-        says = None if x is None else self._saying(as_call(first_examples(x, LOOKED_AT)[0]))
         if not self.cautioned and (self.calibration is not None or self.conformal is not None):
             if self.fitted_at is None:  # a model from a file, or a copy
                 self.remember()
             elif self.fitted_at != versions_of(self.parameters()):
                 self.remember()
                 warnings.warn(MOVED, stacklevel=3)
-        text = None if self.cautioned else self.posterior.caution(says)
+        text = None if self.cautioned else self.posterior.caution(None if x is None else self._saying(x))
         if text is not None:
             self.cautioned = True
             warnings.warn(text, stacklevel=3)
 
-    def _saying(self, call: Call) -> Says:
-        """What weights predict there."""
+    def _saying(self, x: Any) -> Says:
+        """What weights predict for the first examples of x."""
         run, compared = self.posterior.run_draw, self.likelihood.compared
-        return lambda weights: compared(self.pick(run(self.net, call, weights)))
+
+        def says(weights: dict[str, Tensor]) -> Tensor:
+            call = as_call(first_examples(x, LOOKED_AT)[0])
+            return compared(self.pick(run(self.net, call, weights)))
+
+        return says
 
     @contextmanager
     def _copying(self, what: str) -> Iterator[None]:

@@ -9,6 +9,7 @@ import inspect
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from types import CodeType
@@ -22,6 +23,9 @@ from bayesify.execution import compiling
 from bayesify.moments.standin import StandIn, holds
 
 _call: Any = internals.ScriptFunction and internals.ScriptFunction.__call__
+_others: "weakref.WeakValueDictionary[int, CodeType]" = (
+    weakref.WeakValueDictionary()
+)  # no forwards of functions
 _lock, _users = threading.Lock(), 0  # calls of networks, in any thread, that need it
 if hasattr(os, "register_at_fork"):  # a child must not find it taken by a thread that it does not have
     os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
@@ -56,13 +60,23 @@ def with_graph(mean: Tensor) -> Any:
     """A context in which a rule records its graph, also inside the forward of such a function."""
     if compiling() or torch.is_grad_enabled() or mean.grad_fn is None:
         return nullcontext()
-    forwards = list(_forwards(torch.autograd.Function))
     frame = sys._getframe()
     while frame is not None:
-        if any(frame.f_code is code for code in forwards):  # code that dynamo made may have no hash
+        if _is_forward(frame.f_code):
             return torch.enable_grad()
         frame = frame.f_back  # type: ignore[assignment]
     return nullcontext()  # the network's own no_grad()
+
+
+def _is_forward(code: CodeType) -> bool:
+    """Is it the code of some forward? To look through all classes takes longer than a rule: it is done once for every
+    code that calls rules."""
+    if _others.get(id(code)) is code:  # code that dynamo made may have no hash
+        return False
+    if any(code is each for each in _forwards(torch.autograd.Function)):
+        return True
+    _others[id(code)] = code
+    return False
 
 
 def _forwards(cls: type[torch.autograd.Function]) -> Iterator[CodeType]:

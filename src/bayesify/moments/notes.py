@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bayesify.execution import compiling
+from bayesify.execution import Function, applied, compiling
 from bayesify.moments.missing import calling_module, name_of
 from bayesify.moments.norms_in_parts import is_weight
 from bayesify.moments.opposite import geometry
@@ -127,10 +127,10 @@ def magnitude(x: Any, var: Tensor | None) -> Any:
     """
     if var is None:
         return x
-    return _Magnitude.apply(x, var)
+    return applied(_Magnitude, x, var)
 
 
-class _Magnitude(torch.autograd.Function):
+class _Magnitude(Function):
     """z = ±√(x² + v); by v 1 / 2z, by x x / z."""
 
     generate_vmap_rule = True

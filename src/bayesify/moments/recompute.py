@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bayesify.execution import inside_functorch, transformed
+from bayesify.execution import Function, inside_functorch, transformed
 
 
 def plain() -> bool:
@@ -43,7 +43,7 @@ def _layout(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.stride(), tensor.dtype
 
 
-class OfInputs(torch.autograd.Function):
+class OfInputs(Function):
     """Base of functions whose backward needs the inputs alone."""
 
     generate_vmap_rule = True

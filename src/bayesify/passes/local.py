@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from bayesify.families import Family, standard_normal
@@ -109,6 +110,15 @@ def local(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> Te
     return mean + std * standard_normal(mean.shape, mean, weight.generator)
 
 
+def of_one_row(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> Tensor:
+    """As `local` for a single input of a linear layer, which is a draw of the weights then; of more rows, or
+    positions of a convolution, one draw for all."""
+    if func is F.linear and x.numel() == x.shape[-1]:
+        return local(func, x, weight, bias, rest)
+    drawn = bias.draw() if isinstance(bias, LocalWeight) else bias
+    return func(x, weight.draw(), drawn, *rest[0], **rest[1])
+
+
 def output_law(func: Any, x: Tensor, weight: LocalWeight, bias: Any, rest: Any) -> tuple[Tensor, Tensor]:
     """Mean and std of the output y; the entries of one example are independent."""
     q = weight.take()
@@ -169,4 +179,13 @@ def _signs(like: Tensor, features: int, batched: bool, generator: Generator | No
 
 SAMPLES: dict[str, Sample] = {"local": local, "flipout": flipout}
 
-__all__ = ["LOCAL_KINDS", "SAMPLES", "LocalWeight", "Sample", "UsedAgain", "output_law", "random_weights"]
+__all__ = [
+    "LOCAL_KINDS",
+    "SAMPLES",
+    "LocalWeight",
+    "Sample",
+    "UsedAgain",
+    "of_one_row",
+    "output_law",
+    "random_weights",
+]

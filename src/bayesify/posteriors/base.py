@@ -65,10 +65,10 @@ class TrainingData(NamedTuple):
 class Posterior(nn.Module, ABC):
     """Random weights of one network, or of several members.
 
-    Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `mean`, `kl`, `undecayed`,
-    `seldom`, `member`, `fold`, `linear_law`, `install`, `begin`, `collect`, `averages`, `settling`, `finish`,
-    `conclude`, `shift`, `check_finite`, `diverged`, `caution`, `extra_tensors`, `references`, `idle_entries`,
-    `make_room`, `take_over`, `plain_data`, `take_plain_data`, `describe`, `notes`.
+    Members, in this order: `nets`, `run`, `num_passes`, `draw`, `stream`, `run_draw`, `by_output`, `mean`, `kl`,
+    `undecayed`, `seldom`, `member`, `fold`, `linear_law`, `install`, `begin`, `collect`, `averages`, `settling`,
+    `finish`, `conclude`, `shift`, `check_finite`, `diverged`, `caution`, `extra_tensors`, `references`,
+    `idle_entries`, `make_room`, `take_over`, `plain_data`, `take_plain_data`, `describe`, `notes`.
     """
 
     #: every pass of one member gives the same output
@@ -79,6 +79,8 @@ class Posterior(nn.Module, ABC):
     sampling: str = "draw"
     #: why draws of this network cannot be batched by vmap; "" until one was refused
     vmap_refusal: str = ""
+    #: a prediction needs draws of all weights: the network refused others (`by_output`)
+    whole_draws: bool = False
     #: draws are read or chosen and not made, so that compiled code takes them as its input
     stored: bool = False
     #: predictions average over passes like those of training, not over draws of the weights
@@ -118,6 +120,11 @@ class Posterior(nn.Module, ABC):
     @abstractmethod
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
         """One pass with these weights in place."""
+
+    def by_output(self, call: Call, member: int = 0) -> frozenset[str]:
+        """Weights that `draw` may leave out where a prediction of this call wants new draws: without them `run_draw`
+        samples the outputs of their layers, by the same law."""
+        return frozenset()
 
     @abstractmethod
     def mean(self, net: nn.Module) -> dict[str, Tensor]:

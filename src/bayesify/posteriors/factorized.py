@@ -20,7 +20,7 @@ from bayesify.moments.tape import Tape
 from bayesify.moments.values import mean_of
 from bayesify.passes.last_layer import last_layer, last_output, refusal
 from bayesify.passes.layerwise import between
-from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, random_weights
+from bayesify.passes.local import LOCAL_KINDS, SAMPLES, Sample, UsedAgain, of_one_row, random_weights
 from bayesify.passes.moments import FIRST_ORDER, batch_of, call_with_moments, carriers
 from bayesify.posteriors.base import Idle, LinearLaw, Posterior
 from bayesify.posteriors.prior_means import PriorMeans
@@ -81,6 +81,7 @@ class Factorized(Posterior):
         self.leaves = {name: self._leaf(name, **family_options) for name in self.slots}
         once = [w.name for w in selection.random if not w.aliases]
         self.local = frozenset(n for n in once if kind_of(self.slots[n][0].module) in LOCAL_KINDS)
+        self.linear = frozenset(n for n in self.local if kind_of(self.slots[n][0].module) == "linear")
         self.repeated: frozenset[str] = frozenset()  # used more than once in a forward, found by watching
         self.unused: tuple[str, ...] = ()
         self.last_used = ""  # the last random tensor in a forward
@@ -154,11 +155,35 @@ class Factorized(Posterior):
                 stacklevel=2,
             )
 
-    def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
-        return {name: q.rsample(n, generator) for name, q in self.distributions(list(self.slots)).items()}
+    def draw(
+        self,
+        member: int,
+        n: int,
+        generator: Generator | None = None,
+        left_out: frozenset[str] = frozenset(),
+    ) -> dict[str, Tensor]:
+        drawn = self.distributions([name for name in self.slots if name not in left_out])
+        return {name: q.rsample(n, generator) for name, q in drawn.items()}
 
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
-        return self._called(call_with, net, lambda names: {name: weights[name] for name in names}, call)
+        def values(names: list[str]) -> Mapping[str, Any]:
+            drawn = {name: weights[name] for name in names if name in weights}
+            if len(drawn) == len(names):
+                return drawn
+            rest = self.distributions([name for name in names if name not in weights])
+            return drawn | random_weights(rest, dict.fromkeys(rest, of_one_row), None)
+
+        return self._called(call_with, net, values, call)
+
+    def by_output(self, call: Call, member: int = 0) -> frozenset[str]:
+        """Of one example: normal weights of linear layers that are used once. Their output is normal, with
+        independent entries, and a draw of it takes as many random numbers as there are outputs."""
+        if call.generator is not None or self.whole_draws or not self.watched or batch_of(call) > 1:
+            return frozenset()
+        names = self.linear - self.repeated
+        if not self.family.gaussian or torch.is_grad_enabled():
+            return frozenset()
+        return frozenset(name for name in names if self.slots[name][0].get().device.type == "cpu")
 
     def mean(self, net: nn.Module) -> dict[str, Tensor]:
         return {name: q.mean for name, q in self.distributions(list(self.slots)).items()}

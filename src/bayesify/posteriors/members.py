@@ -56,8 +56,10 @@ class Members(Posterior):
     def num_passes(self, num_draws: int) -> int:
         return max(self._of(member).num_passes(num_draws) for member in range(len(self.posteriors)))
 
-    def draw(self, member: int, n: int, generator: Generator | None = None) -> dict[str, Tensor]:
-        return self._of(member).draw(0, n, generator)
+    def draw(
+        self, member: int, n: int, generator: Generator | None = None, **options: Any
+    ) -> dict[str, Tensor]:
+        return self._of(member).draw(0, n, generator, **options)
 
     def stream(self, member: int, num_draws: int, chunk: int, generator: Generator | None = None) -> Chunks:
         return self._of(member).stream(0, num_draws, chunk, generator)
@@ -65,6 +67,9 @@ class Members(Posterior):
     def run_draw(self, net: nn.Module, call: Call, weights: Mapping[str, Tensor], member: int = 0) -> Any:
         with self._alone(net, member):
             return self._of(member).run_draw(self.nets(net)[member], call, weights)
+
+    def by_output(self, call: Call, member: int = 0) -> frozenset[str]:
+        return self._of(member).by_output(call)
 
     def _alone(self, net: nn.Module, member: int) -> Any:
         """A copy must not use member 0's parameters: `deepcopy` does not copy what a closure holds."""

@@ -7,8 +7,10 @@ from torch import Tensor
 
 from bayesify.likelihoods import Likelihood
 from bayesify.predict.mixture import OutputMixture
-from bayesify.predict.predictive import Predictive
+from bayesify.predict.predictive import Predictive, divisor
 from bayesify.torch_internals import pytree
+
+FEW = 2**16  # numbers in the draws' summaries that a prediction keeps until its statistics are asked for
 
 
 class Statistics(NamedTuple):
@@ -25,7 +27,12 @@ class Statistics(NamedTuple):
 
 def statistics(likelihood: Likelihood, outputs: Any, keep_samples: bool = False) -> Statistics:
     """The statistics of outputs (draws, batch, ...); it compiles."""
-    value, noise = likelihood.summaries(outputs)
+    return _statistics(likelihood, *likelihood.summaries(outputs), outputs, keep_samples)
+
+
+def _statistics(
+    likelihood: Likelihood, value: Tensor, noise: Tensor, outputs: Any, keep_samples: bool
+) -> Statistics:
     mean = value.mean(0)
     squares = (value - mean).square().sum(0)
     per_draw = (value, noise) if keep_samples else None
@@ -35,7 +42,7 @@ def statistics(likelihood: Likelihood, outputs: Any, keep_samples: bool = False)
 
 def one_more(output: Any) -> Any:
     """(batch, ...) -> (1, batch, ...)."""
-    return pytree.tree_map(lambda t: t[None], output)
+    return output[None] if isinstance(output, Tensor) else pytree.tree_map(lambda t: t[None], output)
 
 
 class Accumulator:
@@ -50,15 +57,25 @@ class Accumulator:
         self.keep_samples = keep_samples
         self.matched = matched
         self.count = 0
+        self.only: tuple[Tensor, Tensor] | None = None  # summaries of few draws, which may remain all
         self.per_draw: list[tuple[Tensor, Tensor]] = []
         self.outputs: list[Any] = []
 
     def add(self, outputs: Any) -> None:
         """The outputs of several draws: (draws, batch, ...)."""
-        self.merge(statistics(self.likelihood, outputs, self.keep_samples))
+        value, noise = self.likelihood.summaries(outputs)
+        plain = not (self.keep_samples or self.likelihood.keeps_outputs or value.requires_grad)
+        if plain and self.count == 0 and value.numel() <= FEW:
+            self.likelihood.check_values(value)
+            self.only, self.count = (value, noise), len(value)
+            return
+        self.merge(_statistics(self.likelihood, value, noise, outputs, self.keep_samples))
 
     def merge(self, more: Statistics) -> None:
         """Further draws, by their statistics."""
+        if self.only is not None:
+            only, self.only, self.count = self.only, None, 0
+            self.merge(_statistics(self.likelihood, *only, None, False))
         if self.count == 0:
             _, self.mean, self.squares, self.noise, self.votes, *_ = more
         else:  # Chan, Golub and LeVeque's update of a mean and a sum of squares
@@ -77,12 +94,13 @@ class Accumulator:
 
     def result(self) -> Predictive:
         """The prediction of all draws so far."""
+        if self.only is not None:
+            return Predictive.of_draws(self.likelihood, *self.only, self.matched)
         per_draw = None
         if self.keep_samples:
             per_draw = (torch.cat([v for v, _ in self.per_draw]), torch.cat([n for _, n in self.per_draw]))
         votes = None if self.votes is None else self.votes / self.count
-        # S − 1: the draws lie closer to their own mean than to the true one; one draw shows no disagreement
-        spread = self.squares / (self.count if self.matched else max(self.count - 1, 1))
+        spread = self.squares / divisor(self.count, self.matched)
         law = None
         if self.outputs:
             outputs = pytree.tree_map(lambda *parts: torch.cat(parts), *self.outputs)

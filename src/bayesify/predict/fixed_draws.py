@@ -81,6 +81,10 @@ class FixedDraws(nn.Module):
         """One, whose tensors are put in for each draw."""
         return [net]
 
+    def by_output(self, call: Call, member: int = 0) -> frozenset[str]:
+        """None: all draws were made."""
+        return frozenset()
+
     def prepare(self, call: Call) -> None:
         """Make what depends on the shapes of an input."""
 

@@ -74,12 +74,12 @@ def answered(x: Any, one: Callable[[Any], Predictive], on_nonfinite: str) -> Pre
 
 
 def _look_finite(x: Any, found: Predictive) -> bool:
-    """Are the sums finite? Then all numbers are. The noise of classes is that of their probabilities."""
-    sums = [x.sum()] if isinstance(x, Tensor) and x.is_floating_point() else [t.sum() for _, t in _numbers(x)]
-    sums.append(found.mean.sum())
-    if found.likelihood.task == "regression":
-        sums.append(found.noise.sum())
-    if found.mean.device.type == "cpu":  # where reading is faster than adding
+    """Are the sums finite? Then all numbers are."""
+    plain = isinstance(x, Tensor) and x.is_floating_point() and x.layout is torch.strided
+    numbers = [x] if plain else [t for _, t in _numbers(x)]
+    numbers += found.told
+    sums = [t.sum() for t in numbers]
+    if numbers[-1].device.type == "cpu":  # where reading is faster than adding
         return all(map(math.isfinite, map(float, sums)))
     return math.isfinite(float(sum(sums)))
 

@@ -164,8 +164,9 @@ def joined(chunks: Iterable[Any], num_draws: int) -> Iterable[Any]:
     """
     place, count = None, 0
     for chunk in chunks:
-        leaves = pytree.tree_leaves(chunk)
-        n, size = len(leaves[0]), sum(t[0].numel() for t in leaves)
+        leaves = [chunk] if isinstance(chunk, Tensor) else pytree.tree_leaves(chunk)
+        n = len(leaves[0])
+        size = sum(t.numel() for t in leaves) // n
         if n >= num_draws or n * size >= JOINED_NUMBERS:
             yield chunk
             continue
@@ -215,9 +216,22 @@ def outputs(
         for seen in islice(calls, num_draws):
             yield one_more(model.pick(model(seen.args, generator=seen.generator, **seen.kwargs)))
         return
-    if posterior.predicts_by_pass:
+    if posterior.deterministic and not compile:
         for seen in islice(calls, num_draws):
+            yield one_more(model.pick(posterior.run_draw(net, seen, {}, member)))
+        return
+    if posterior.predicts_by_pass:
+        n = 1 if call.generator is not None else _chunk(model, call, num_draws, batched)
+        passes = [*islice(calls, num_draws)] if n > 1 else []
+        together, refusal = (
+            _vmapped(model, passes, member, {}, n, by_pass=True) if n == num_draws > 1 else (None, "")
+        )
+        if together is not None:
+            yield together
+            return
+        for seen in passes or islice(calls, num_draws):
             yield one_more(model.pick(posterior.run(net, seen, member)))
+        posterior.vmap_refusal = posterior.vmap_refusal or refusal
         return
     yield from of_draws(model, call, member, num_draws, batched, compile, views)
 
@@ -233,7 +247,11 @@ def of_draws(
 ) -> Iterable[Any]:
     """The network's predictions with `num_draws` draws of its weights, whatever its pass, in chunks."""
     posterior, net = model.posterior, model.net
-    chunk = 1 if compile and views is not None else _chunk(model, call, num_draws, batched, compile)
+    can = views is None and not compile and not posterior.vmap_refusal
+    by_output = posterior.by_output(call, member) if can else frozenset()
+    chunk = (
+        1 if compile and views is not None else _chunk(model, call, num_draws, batched, compile, by_output)
+    )
     if compile:
         made = ((min(chunk, num_draws - start), None) for start in range(0, num_draws, chunk))
         drawn = streamed(posterior, member, num_draws, chunk, None, views) if posterior.stored else made
@@ -241,13 +259,24 @@ def of_draws(
             result = compiled(model, member, n)(seen.args, dict(seen.kwargs), weights)
             yield pytree.tree_map(copied, result)
         return
-    with Prefix(posterior.nets(net)[member], [w.name for w in model.selection.random]) as prefix:
-        if views is not None:
-            prefix.state = "off"  # no two passes see the same
-        drawn = streamed(posterior, member, num_draws, chunk, call.generator, views)
+    random = [w.name for w in model.selection.random]
+    passes = num_draws if views is None else 1  # no two passes see the same view
+    by_output, done = by_output if chunk > 1 else frozenset(), 0
+    with Prefix(posterior.nets(net)[member], random, passes) as prefix:
+        drawn = streamed(posterior, member, num_draws, chunk, call.generator, views, by_output)
         for n, weights in _without_graph(drawn):
             calls = [call] * n if views is None else [*islice(views, n)]
-            together = _vmapped(model, calls, member, weights) if n > 1 else None
+            at_once = n > 1 or bool(by_output)
+            together, refusal = _vmapped(model, calls, member, weights, n) if at_once else (None, "")
+            if together is None and by_output:
+                posterior.whole_draws = True
+                try:
+                    yield from of_draws(model, call, member, num_draws - done, batched)
+                except BaseException:
+                    posterior.whole_draws = False  # it was not for the outputs
+                    raise
+                return
+            done += n
             if together is not None:
                 yield together
                 continue
@@ -256,13 +285,24 @@ def of_draws(
                 with prefix.one_pass(one.values()):
                     output = posterior.run_draw(net, seen, one, member)
                 yield one_more(model.pick(output))
+            posterior.vmap_refusal = posterior.vmap_refusal or refusal  # the network itself takes this input
 
 
 def streamed(
-    posterior: Any, member: int, num_draws: int, chunk: int, generator: Generator | None, views: Any
+    posterior: Any,
+    member: int,
+    num_draws: int,
+    chunk: int,
+    generator: Generator | None,
+    views: Views | None,
+    by_output: frozenset[str] = frozenset(),
 ) -> Iterator[Any]:
-    """Draws of one member; with views as many as asked for, stored ones several times."""
+    """Draws of one member, without weights `by_output`; with views as many as asked for, stored ones several times."""
     left = num_draws
+    while by_output and left > 0:
+        n = min(chunk, left)
+        left -= n
+        yield n, posterior.draw(member, n, left_out=by_output)
     while left > 0:
         for n, weights in posterior.stream(member, left, chunk, generator):
             left -= n
@@ -281,45 +321,54 @@ def _without_graph(draws: Iterator[Any]) -> Iterator[Any]:
         yield drawn
 
 
-def _vmapped(model: Any, calls: list[Call], member: int, weights: dict[str, Tensor]) -> Any:
-    """All draws of `weights` at once, each of its own call; None where the network has an operation that vmap cannot
-    batch, or the calls differ in shape."""
+def _vmapped(
+    model: Any, calls: list[Call], member: int, weights: dict[str, Tensor], n: int, by_pass: bool = False
+) -> tuple[Any, str]:
+    """All n draws of `weights`, or passes, at once, each of its own call; None, and why, where the network has an
+    operation that vmap cannot batch; None where the calls differ in shape."""
     if model.posterior.vmap_refusal:
-        return None
+        return None, ""
     call, alike = calls[0], all(each is calls[0] for each in calls)
     together = ((call.args, dict(call.kwargs)), None) if alike else stacked(calls)
     if together is None:
-        return None
+        return None, ""
 
     def one(draw: dict[str, Tensor], arguments: Any) -> Any:
         args, kwargs = arguments
         seen = call._replace(args=args, kwargs=kwargs)
-        return model.pick(model.posterior.run_draw(model.net, seen, draw, member))
+        run = model.posterior.run if by_pass else partial(model.posterior.run_draw, weights=draw)
+        return model.pick(run(model.net, seen, member=member))
 
     batched = BatchedRemoved(model.posterior.nets(model.net)[member])
     try:
         with warnings.catch_warnings(), Stacked.of(weights, compiled=False), batched:
             warnings.filterwarnings("ignore", "There is a performance drop")  # an op that vmap loops over
-            result = torch.func.vmap(one, (0, together[1]), randomness="different")(weights, together[0])
+            draws = weights or {"": torch.empty(n)}  # what is random is drawn inside
+            result = torch.func.vmap(one, (0, together[1]), randomness="different")(draws, together[0])
     except torch.OutOfMemoryError:
-        return None  # too many draws at once for this input; another may fit
+        return None, ""  # too many draws at once for this input; another may fit
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
-        model.posterior.vmap_refusal = str(error)
-        return None
+        return None, str(error) or type(error).__name__
     if batched.found:
-        model.posterior.vmap_refusal = f"the network keeps an activation in its attribute {batched.found!r}"
-        return None
-    return result
+        return None, f"the network keeps an activation in its attribute {batched.found!r}"
+    return result, ""
 
 
-def _chunk(model: Any, call: Call, num_draws: int, batched: bool | None, compiled: bool = False) -> int:
+def _chunk(
+    model: Any,
+    call: Call,
+    num_draws: int,
+    batched: bool | None,
+    compiled: bool = False,
+    left_out: frozenset[str] = frozenset(),
+) -> int:
     """How many draws to run at once: many for small inputs, one where a loop is as fast.
 
     Measured by benchmarks/draw_batching.py: batching the draws saves launches. On a CPU it loses the caches where the
     work itself is large; compiled code has few launches to save. Where most weights are shared by all draws (patched
     norm layers), a batch of draws is a larger batch of examples, up to SHARED_NUMBERS numbers in the input.
     """
-    weights = sum(w.numel for w in model.selection.random)
+    weights = sum(w.numel for w in model.selection.random if w.name not in left_out)
     on_disk = model.posterior.stored and next(model.parameters()).device.type == "cpu"
     most = STORED_NUMBERS if on_disk else VMAP_NUMBERS
     fit = max(1, min(num_draws, most // max(weights, 1)))

@@ -17,7 +17,9 @@ from bayesify.predict.decisions import surest, uncertainty
 from bayesify.predict.interval import Interval
 from bayesify.predict.mixture import NormalMixture, OutputMixture, joined
 
-#: the fields of a `Predictive` that are tensors, pairs of them, or None
+#: the fields of a `Predictive` that follow from the summaries of its draws
+OF_DRAWS = ("mean", "spread", "noise", "votes")
+#: those that are tensors, pairs of them, or None
 TENSORS = ("mean", "spread", "noise", "votes", "per_draw", "input_shares")
 
 
@@ -53,6 +55,40 @@ class Predictive:
         False  # the law of a regression is the normal of this mean and variance, whatever draws are kept
     )
     conformal: ConformalRule | None = None  # of `bf.conformal`: what makes `sets` and `interval`
+
+    @classmethod
+    def of_draws(cls, likelihood: Likelihood, value: Tensor, noise: Tensor, matched: bool) -> "Predictive":
+        """From both summaries of all draws, (draws, ...); `mean`, `spread`, `noise` and `votes` are computed when they
+        are asked for.
+
+        matched: the draws' variance has divisor S
+        """
+        made: Predictive = object.__new__(cls)
+        vars(made).update(likelihood=likelihood, num_draws=len(value), _draws=(value, noise, matched))
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in OF_DRAWS or "_draws" not in vars(self):
+            return object.__getattribute__(self, name)  # raises, as it did before
+        value, noise, matched = vars(self)["_draws"]
+        found: Any
+        if name == "mean":
+            found = value.mean(0) if len(value) > 1 else value[0]
+        elif name == "noise":
+            found = noise.mean(0) if len(noise) > 1 else noise[0]
+        elif name == "spread":
+            found = (value - self.mean).square().sum(0) / divisor(len(value), matched)
+        else:
+            found = self.likelihood.votes(value)
+            found = None if found is None else found / len(value)
+        vars(self)[name] = found
+        return found
+
+    @property
+    def told(self) -> list[Tensor]:
+        """Tensors that are finite where all is; the noise of classes is that of their probabilities."""
+        value, noise = vars(self)["_draws"][:2] if "_draws" in vars(self) else (self.mean, self.noise)
+        return [value, noise] if self.likelihood.task == "regression" else [value]
 
     # -- classification -------------------------------------------------------------------------------
     @property
@@ -220,7 +256,7 @@ class Predictive:
 
     def to(self, device: Any) -> "Predictive":
         """The same predictive with its tensors on another device."""
-        if self.mean.device == torch.device(device):
+        if self.told[0].device == torch.device(device):
             return self
 
         def there(tensor: Tensor) -> Tensor:
@@ -277,6 +313,14 @@ def concatenate(parts: Sequence[Predictive]) -> Predictive:
         elif values[0] is not None:
             tensors[name] = torch.cat(values)
     return replace(parts[0], **tensors, law=parts[0].law and joined([p.law for p in parts if p.law]))
+
+
+def divisor(num_draws: int, matched: bool) -> int:
+    """S − 1: the draws lie closer to their own mean than to the true one; one draw shows no disagreement.
+
+    matched: the draws' own mean and variance, with divisor S, are the true ones
+    """
+    return num_draws if matched else max(num_draws - 1, 1)
 
 
 def _without_shares(exact: Predictive) -> Predictive:

@@ -27,21 +27,23 @@ class Prefix:
     passes return what was recorded. Nothing is replayed where the first pass drew random numbers of its own before
     that point, or wrote into a recorded output afterwards.
 
-    >>> with Prefix(net, names) as prefix:
+    Nothing is looked for before the first pass: draws that run at once have none, and one pass has nothing to replay.
+
+    >>> with Prefix(net, names, len(draws)) as prefix:
     ...     for weights in draws:
     ...         with prefix.one_pass(weights.values()):
     ...             call(net, weights)
     """
 
-    def __init__(self, net: nn.Module, names: Iterable[str]) -> None:
-        self.modules = _without(net, set(names))
+    def __init__(self, net: nn.Module, names: Iterable[str], num_passes: int) -> None:
+        self.net, self.names = net, names
+        self.modules: list[nn.Module] = []
         self.records: list[Record] = []
         self.next = 0
-        self.state = "new"  # then "recording", "closed" (a random weight was used), "replaying" or "off"
+        # then "recording", "closed" (a random weight was used), "replaying" or "off"
+        self.state = "new" if num_passes > 1 else "off"
 
     def __enter__(self) -> "Prefix":
-        for module in self.modules:
-            module.forward = self._replaced(module, module.forward)
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -52,11 +54,15 @@ class Prefix:
     @contextmanager
     def one_pass(self, weights: Iterable[Any]) -> Iterator[None]:
         """One call of the network with these weights in place."""
-        if self.state != "new" or not self.modules:
+        if self.state == "new":
+            self.modules = _without(self.net, set(self.names))
+            for module in self.modules:
+                module.forward = self._replaced(module, module.forward)
+            self.state = "recording" if self.modules else "off"
+        if self.state != "recording":
             self.next = 0
             yield
             return
-        self.state = "recording"
         self.random_state = _random_state()
         with _FirstUse({id(w) for w in weights}, self._close):
             yield

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bayesify.execution import applied
 from bayesify.moments.rules import exact
 from bayesify.moments.values import Moments, in_dtype
 
@@ -57,7 +58,7 @@ def gated(function: Any, known: Moments | None, x: Moments, *args: Any, **kwargs
     known: y, where it is
     """
     if function is exact.relu:
-        mean, var, slope, own = exact.GatedRelu.apply(*x)
+        mean, var, slope, own = applied(exact.GatedRelu, *x)
         return Moments(mean, var), slope, own
     by_mean = GATES[function](x, *args, **kwargs)
     if by_mean is None:

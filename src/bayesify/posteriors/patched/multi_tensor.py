@@ -11,7 +11,8 @@ from bayesify.execution import compiling
 if TYPE_CHECKING:
     from bayesify.posteriors.patched.components import Components
 
-SMALL = 2**15  # numbers of a tensor that joins; larger ones keep a graphics card busy by themselves
+#: numbers of a tensor that joins; larger ones keep a graphics card busy by themselves, and a processor sooner
+SMALL, SMALL_ON_CPU = 2**15, 2**9
 
 
 class FlatComponents(nn.Module):
@@ -79,7 +80,8 @@ def flatten(q: "Components") -> FlatComponents | None:
         places[unit] = start + torch.arange(size)
         start += size
     own = {name: q.slots[name][0].get() for name in q.patches}
-    small = {name: w.numel() for name, w in own.items() if w.numel() <= SMALL}
+    most = SMALL_ON_CPU if q.device.type == "cpu" else SMALL
+    small = {name: w.numel() for name, w in own.items() if w.numel() <= most}
     if len(small) < 2 or len({own[name].dtype for name in small}) > 1:
         return None
     z_places = {
