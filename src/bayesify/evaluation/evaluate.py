@@ -91,21 +91,13 @@ def predictions(
     model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None, **options: Any
 ) -> Iterator[tuple[Predictive, Tensor]]:
     """What `model` predicts for every batch, and the batch's targets beside it."""
-    device = next(model.parameters()).device
-    for prediction, batch in _predicted(model, loader, num_draws, generator, **options):
-        yield prediction, to_device(target_of(batch), device)
-
-
-def _predicted(
-    model: Any, loader: Iterable[Any], num_draws: int, generator: Generator | None, **options: Any
-) -> Iterator[tuple[Predictive, Any]]:
-    """What `model` predicts for every batch, and the batch."""
     first = 0
     for batch in loader:
+        target = to_device(target_of(batch), next(model.parameters()).device)
         with counted_from(first):
             prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator, **options)
         first += len(prediction)
-        yield prediction, batch
+        yield prediction, target
 
 
 def add_prediction(tally: ClassificationTally, prediction: Predictive, target: Tensor) -> None:
@@ -135,7 +127,11 @@ def scores_of(
 ) -> dict[str, Tensor]:
     """name of a score -> one number per input of `loader`; targets, if any, are not looked at."""
     parts: list[dict[str, Tensor]] = []
-    for prediction, _ in _predicted(model, loader, num_draws, generator, **options):
+    first = 0
+    for batch in loader:
+        with counted_from(first):
+            prediction = model.predict(inputs_for(model, batch), num_draws, generator=generator, **options)
+        first += len(prediction)
         parts.append({name: score(prediction).flatten().cpu() for name, score in SCORES.items()})
     if not parts:
         raise ValueError("the ood loader is empty: nothing to compare with")
