@@ -33,6 +33,14 @@ def test_ties_count_as_the_mean_over_all_their_orders() -> None:
     assert curve.risk.tolist() == pytest.approx(np.mean(risks, 0).tolist())
 
 
+def test_points_of_the_curve() -> None:
+    uncertainty, loss = torch.arange(10).float(), torch.tensor([0.0] * 8 + [1, 1])
+    assert float(metrics.risk_at_coverage(uncertainty, loss, 0.8)) == 0
+    assert float(metrics.risk_at_coverage(uncertainty, loss, 0.85)) == pytest.approx(1 / 9)
+    assert float(metrics.coverage_at_risk(uncertainty, loss, 0.05)) == pytest.approx(0.8)
+    assert float(metrics.coverage_at_risk(uncertainty, torch.ones(10), 0.05)) == 0
+
+
 def test_a_million_half_precision_examples() -> None:
     uncertainty, loss = torch.rand(10**6).half(), (torch.rand(10**6) < 0.1).half()
     value = float(metrics.aurc(uncertainty, loss))
@@ -45,3 +53,5 @@ def test_what_does_not_fit_is_refused() -> None:
         metrics.aurc(torch.rand(3), torch.rand(2))
     with pytest.raises(ValueError, match="uncertainty holds NaN"):
         metrics.aurc(torch.tensor([float("nan")]), torch.rand(1))
+    with pytest.raises(ValueError, match=r"coverage=1.5 must be a number of at least 0 and at most 1"):
+        metrics.risk_at_coverage(torch.rand(3), torch.rand(3), 1.5)

@@ -50,6 +50,8 @@ from bayesify.evaluation.metrics.selective import (
     RiskCoverage,
     aurc,
     confidence_sets,
+    coverage_at_risk,
+    risk_at_coverage,
     risk_coverage,
 )
 from bayesify.evaluation.metrics.tally import ClassificationTally, RegressionTally
@@ -117,6 +119,7 @@ __all__ = [
     "calibration_error",
     "classwise_ece",
     "confidence_sets",
+    "coverage_at_risk",
     "corruption_errors",
     "crps",
     "crps_each",
@@ -137,6 +140,7 @@ __all__ = [
     "relative_corruption_errors",
     "relative_mean_corruption_error",
     "reliability",
+    "risk_at_coverage",
     "risk_coverage",
     "rmse",
     "sharpness",

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bayesify.checks import Fraction, checked
+
 
 class RiskCoverage(NamedTuple):
     """risk[i]: mean loss of the `coverage[i]` share of examples that is most certain."""
@@ -42,6 +44,23 @@ def risk_coverage(uncertainty: Tensor, loss: Tensor) -> RiskCoverage:
 def aurc(uncertainty: Tensor, loss: Tensor) -> Tensor:
     """Area under the risk–coverage curve: the mean of its risks. Smaller is better."""
     return risk_coverage(uncertainty, loss).risk.mean()
+
+
+@checked
+def risk_at_coverage(uncertainty: Tensor, loss: Tensor, coverage: Fraction = 0.8) -> Tensor:
+    """The risk when the most certain `coverage` of the examples (rounded up) is answered."""
+    if not 0 < coverage <= 1:
+        raise ValueError(f"coverage={coverage!r} must lie in 0 … 1")
+    curve = risk_coverage(uncertainty, loss)
+    return curve.risk[(curve.coverage >= coverage - 1e-12).nonzero()[0, 0]]
+
+
+@checked
+def coverage_at_risk(uncertainty: Tensor, loss: Tensor, risk: Fraction = 0.05) -> Tensor:
+    """The largest share of examples that can be answered with at most this risk; 0 where none can."""
+    curve = risk_coverage(uncertainty, loss)
+    allowed = curve.coverage[curve.risk <= risk]
+    return allowed[-1] if len(allowed) else curve.coverage.new_zeros(())
 
 
 #: thresholds of Table 2 of paper 1
