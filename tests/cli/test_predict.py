@@ -138,6 +138,7 @@ def test_images_are_scaled_and_converted(tmp_path: Path) -> None:
     ("arrays", "message"),
     [
         ({"x": np.zeros((2, 2))}, r"has shape \(2, 2\): the network takes \(1, 4, 6\)"),
+        ({"x": np.zeros((0, 4, 6))}, r"has shape \(0, 1, 4, 6\): it holds no example"),
         ({"a": np.zeros((4, 6)), "b": np.zeros((4, 6))}, "holds a, b: name the one to use x"),
         ({"x": np.full((4, 6), np.nan)}, "NaN or infinite"),
         ({"x": np.full((4, 6), "a")}, "which are not numbers"),

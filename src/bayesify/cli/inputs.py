@@ -46,6 +46,8 @@ def read_examples(path: Path, task: Mapping[str, Any], data: Mapping[str, Any]) 
     if path.suffix.lower() not in ARRAYS:
         return _read_image(path, shape, data)[None]
     examples = _as_batch(_read_array(path), shape)
+    if not len(examples):
+        raise ValueError(f"has shape {tuple(examples.shape)}: it holds no example")
     check_finite(examples, "the array")
     if task["inputs"] == "bytes" and examples.is_floating_point() and examples.numel():
         low, high = float(examples.min()), float(examples.max())
