@@ -151,7 +151,8 @@ def rows_of(setting: Setting, seed: int) -> dict[str, dict[str, float]]:
         "deep ensemble of 5": ensemble,
     }
     found = {}
-    for name, make_row in makes.items():
+    for name in makes if setting.a.rows is None else setting.a.rows:
+        make_row = makes[name]
         start = time.perf_counter()
         model = make_row()
         took = seconds if name == "plain" else time.perf_counter() - start
@@ -180,6 +181,7 @@ def main() -> None:
     parser.add_argument("--num-test", type=int, default=10_000)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--rows", nargs="+", choices=CODE)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--augment", choices=("none", "crop_flip"), default="none")
     parser.add_argument("--device", default="cpu")

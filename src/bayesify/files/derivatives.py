@@ -86,7 +86,8 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        by_input = convolution_backward(grad, x, weight, None, *ctx.geometry, mask=[True, False, False])[0]
+        backward: Any = convolution_backward
+        by_input = backward(grad, x, weight, None, *ctx.geometry, [True, False, False])[0]
         return by_input, _ByWeight.apply(grad, x, weight, ctx.geometry), None
 
 
