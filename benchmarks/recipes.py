@@ -1,6 +1,7 @@
-"""Methods by their recipes on small images and tables, means over seeds, measured on validation data: accuracy,
-NLL as it is and calibrated (each half by the number found on the other), ECE, and NLL under five corruptions of
-severity 3. Of tables RMSE in stds of the targets, NLL of standardised ones, coverage of 90 % intervals, and NLL of
+"""Methods by their recipes on small images and tables, means over seeds, measured on validation data.
+
+Accuracy, NLL as it is and calibrated (each half by the number found on the other), ECE, and NLL under five corruptions
+of severity 3. Of tables RMSE in stds of the targets, NLL of standardised ones, coverage of 90 % intervals, and NLL of
 inputs with noise of std 0.5; targets are in their own units, which `bf.fit` finds.
 
 python benchmarks/recipes.py --nets mlp gru cnn vit_tiny --methods point mc_vi emp vdp variance --seeds 3

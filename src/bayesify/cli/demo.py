@@ -36,7 +36,7 @@ COLUMNS = {
     "NLL": ("calibration", "nll"),
     "ECE": ("calibration", "ece"),
     "letters\nfound": ("ood", "letters/auroc"),
-    "corrupt\naccuracy": ("corruption", "corrupted/accuracy"),
+    "corrupt\nNLL": ("corruption", "corrupted/nll"),
     "rotated\naccuracy": ("shift", "rotated_30/accuracy"),
 }
 
