@@ -49,7 +49,7 @@ def value_at(patch: Patch, centroids: Sequence[Any], chosen: Chosen, n: int | No
         total: Any = sum(r * m for r, m in zip(weights, viewed, strict=True) if m is not None)
         return total.view(patch.shape)
     if n is not None and chosen.shape[-1] == 1 and None not in centroids:
-        return torch.stack(list(centroids))[chosen[:, 0]]
+        return torch.stack(list(centroids)).index_select(0, chosen[:, 0])
     lead = () if n is None else (n,)
     return pick(chosen.reshape(*lead, *patch.z_shape), viewed).reshape(*lead, *patch.shape)
 
