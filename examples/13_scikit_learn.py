@@ -40,4 +40,6 @@ for likelihood in ("negative_binomial", "normal"):
 mean, std = model.predict(x_test[:1], return_std=True)
 prediction = model[-1].predictive(encoded[:1])
 share = float(prediction.epistemic.squeeze() / prediction.variance.squeeze())
-print(f"a ride: {mean[0]:.0f} ± {std[0]:.0f}, of the variance {100 * share:.0f} % by what the model does not know")
+print(
+    f"a ride: {mean[0]:.0f} ± {std[0]:.0f}, of the variance {100 * share:.0f} % by what the model does not know"
+)
