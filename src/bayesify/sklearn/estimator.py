@@ -55,6 +55,11 @@ class BayesEstimator(BaseEstimator):
     verbose: bool
 
     # -- training ----------------------------------------------------------------------------------------
+    def _forget(self) -> None:
+        """A fit that is interrupted leaves no model, also of an earlier one."""
+        if hasattr(self, "model_"):
+            del self.model_
+
     def _weights(self, x: np.ndarray, sample_weight: Any) -> np.ndarray:
         """(rows,): how often each row counts."""
         weight = _check_sample_weight(sample_weight, x, dtype=np.float64)
@@ -156,5 +161,5 @@ class BayesEstimator(BaseEstimator):
             return
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.safetensors"
-            path.write_bytes(self.__dict__.pop("model_"))
+            path.write_bytes(state["model_"])
             self._take(load(path, self._network(), likelihood=copy.deepcopy(self._own_law)))
