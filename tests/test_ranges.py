@@ -91,7 +91,7 @@ def density(prior: bf.priors.Prior) -> Tensor:
 
 def scored(likelihood: bf.likelihoods.Likelihood) -> Tensor:
     if likelihood.task == "regression":
-        return likelihood.nll(torch.ones(3, 2), torch.zeros(3, 2))
+        return likelihood.nll(torch.ones(3, 2), torch.zeros(3, 4 if likelihood.has_flags else 2))
     return likelihood.nll(torch.ones(3, 3), torch.tensor([0, 1, 2]))
 
 

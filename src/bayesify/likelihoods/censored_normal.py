@@ -14,8 +14,8 @@ class CensoredNormal(Likelihood):
     """p(y | mean) = N(y; mean, std²) where y was seen, P(Y > y) = Φ((mean − y) / std) where it was censored at y.
 
     Targets are twice as wide as the output: numbers first, then for each 1 where it was seen and 0 where it is only
-    known to be larger. Of times give logarithms, which are nearer to normal (accelerated failure times). Predictions
-    are of the number itself. Metrics other than the nll take the numbers as they were recorded.
+    known to be larger. Of times give logarithms, which are nearer to normal (accelerated failure times). Metrics other
+    than the nll take the numbers as they were recorded.
 
     std:       of the noise, in the target's units
     learn_std: make it a parameter of the model, started at the value given

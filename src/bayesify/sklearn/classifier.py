@@ -70,7 +70,7 @@ class BayesClassifier(ClassifierMixin, BayesEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows X and their labels y: numbers or texts."""
-        self.__dict__.pop("model_", None)  # a fit that is interrupted leaves none
+        self._forget()
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
         weight = self._weights(X, sample_weight)

@@ -62,7 +62,7 @@ class BayesRegressor(RegressorMixin, BayesEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows X and their targets y, (rows,) or (rows, targets)."""
-        self.__dict__.pop("model_", None)  # a fit that is interrupted leaves none
+        self._forget()
         X, y = validate_data(
             self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, ensure_min_samples=2
         )
