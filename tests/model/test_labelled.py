@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from transformers_models import HEADS, Examples, bert, gpt2
+from transformers_models import HEADS, Examples, bert, gpt2, transformers
 
 import bayesify as bf
 
@@ -52,9 +52,12 @@ def test_in_evaluation_draws_are_averaged(head: str) -> None:
         torch.manual_seed(1)
         out = model(**data.batch(), labels=data.labels)
         torch.manual_seed(1)
-        without = model(**data.batch())
+        inputs = data.batch()
+        if head == "to another text":
+            inputs["decoder_input_ids"] = model.net._shift_right(data.labels)
+        without = model(**inputs)
     torch.manual_seed(1)
-    expected = model.predict(data.batch(), 7)
+    expected = model.predict(inputs, 7)
     assert expected.num_draws == 7
     assert torch.equal(out.logits, without.logits)
     if head == "regression":
@@ -125,7 +128,43 @@ def test_the_state_of_tied_weights_suits_safetensors_and_files_hold_them_once(tm
     assert torch.equal(again.kl(), model.kl())
 
 
+def test_pipelines_take_the_averaged_prediction() -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "good": 2, "bad": 3}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="[PAD]", model_input_names=["input_ids", "attention_mask"]
+    )
+    model = made("sequence").eval()
+    text = transformers.pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    torch.manual_seed(1)
+    found = text("good bad", top_k=None)
+    torch.manual_seed(1)
+    inputs = {"input_ids": torch.tensor([[2, 3]]), "attention_mask": torch.ones(1, 2, dtype=torch.long)}
+    expected = model.predict(inputs, 20).probs[0]
+    scores = {row["label"]: row["score"] for row in found}
+    assert scores == pytest.approx({f"LABEL_{i}": p for i, p in enumerate(expected.tolist())}, rel=1e-5)
+
+
+def test_an_encoder_and_decoder_gets_its_shifted_labels() -> None:
+    model, data = made("to another text").train(), Examples("to another text", 5)
+    torch.manual_seed(1)
+    out = model(**data.batch(), labels=data.labels)
+    torch.manual_seed(1)
+    shifted = model.net._shift_right(data.labels)
+    again = model(**data.batch(), decoder_input_ids=shifted, labels=data.labels)
+    assert torch.equal(out.loss, again.loss)
+    net = model.mean_net().eval()
+    assert torch.allclose(  # the labels stand where the network's own loss has them
+        net(**data.batch(), labels=data.labels).loss,
+        mean_nll("to another text", net(**data.batch(), decoder_input_ids=shifted).logits, data.labels),
+    )
+
+
 def test_what_is_refused() -> None:
+    with pytest.raises(AttributeError, match=r"model.draw\(\).generate"):
+        made("causal").generate(torch.zeros(1, 2, dtype=torch.long))
     model, data = made("sequence").train(), Examples("sequence", 4)
     with pytest.raises(ValueError, match="label_smoothing_factor and compute_loss_func"):
         model(**data.batch(), num_items_in_batch=4)

@@ -32,6 +32,11 @@ def llama() -> nn.Module:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, num_key_value_heads=2))
 
 
+def t5() -> nn.Module:
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2, "vocab_size": VOCABULARY}
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0))
+
+
 def vit() -> nn.Module:
     sizes = {k: v for k, v in SIZES.items() if k not in ("vocab_size", "max_position_embeddings")}
     return transformers.ViTForImageClassification(
@@ -51,6 +56,7 @@ HEADS = {
     "masked": (lambda: bert("MaskedLM"), "categorical"),
     "causal, tied": (gpt2, "categorical"),
     "causal": (llama, "categorical"),
+    "to another text": (t5, "categorical"),
     "image": (vit, "categorical"),
 }
 

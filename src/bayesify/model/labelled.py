@@ -26,10 +26,10 @@ LABELS = frozenset({"labels", "start_positions"})  # arguments of which a networ
 CAUSAL = "ForCausalLM"
 #: heads of transformers that have classes for each token; they stand last
 BY_TOKEN = (CAUSAL, "ForMaskedLM", "ForTokenClassification", "ForConditionalGeneration")
-SHIFTED = (
-    CAUSAL,
-    "ForConditionalGeneration",
-)  # and the labels are the tokens, each told from those before it
+#: what loops and pipelines ask a network for
+OF_THE_NETWORK = {"config", "device", "dtype", "get_input_embeddings", "can_generate", "name_or_path"}
+#: of these, decoders alone are told the next token
+SHIFTED = (CAUSAL, "ForConditionalGeneration")
 
 
 class LabelledModule(BayesianModule):
@@ -56,11 +56,6 @@ class LabelledModule(BayesianModule):
     has_optimizer: bool = False
 
     @property
-    def config(self) -> Any:
-        """The network's own."""
-        return self.net.config
-
-    @property
     def loss_type(self) -> str | None:
         """The kind of the head; by it the Trainer counts labels."""
         return head_of(self.net)
@@ -85,7 +80,12 @@ class LabelledModule(BayesianModule):
             )
         if labels is None:
             return self._checked(super().forward(**inputs)) if self.training else self._predicted(x, inputs)
-        labels = self._shifted(as_tensor(labels, "labels", next(self.parameters())))
+        labels = as_tensor(labels, "labels", next(self.parameters()))
+        if self._is_encoder_decoder() and not {"decoder_input_ids", "decoder_inputs_embeds"} & inputs.keys():
+            inputs["decoder_input_ids"] = base_of(self.net).prepare_decoder_input_ids_from_labels(
+                labels=labels
+            )
+        labels = self._shifted(labels)
         count = (labels != IGNORED).sum()
         items = (
             count if num_items_in_batch is None else torch.as_tensor(num_items_in_batch, device=count.device)
@@ -99,6 +99,12 @@ class LabelledModule(BayesianModule):
             loss = negative_elbo(self, as_call(x, inputs, for_loss=True), labels, outputs=outputs)
         share = (count if self.method.own_optimizer else len(labels)) / items
         return _output(self._joined(outputs), share * loss.total)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "generate":
+            raise AttributeError("a sequence needs one draw for all of its tokens: model.draw().generate(…)")
+        found = super().__getattr__
+        return getattr(found("net"), name) if name in OF_THE_NETWORK else found(name)
 
     def optimizer(self, lr: float | None = None, **options: Any) -> torch.optim.Optimizer:
         """As of every model; to the Trainer it goes as `optimizers=(model.optimizer(…), None)`."""
@@ -124,9 +130,12 @@ class LabelledModule(BayesianModule):
 
     def _shifted(self, labels: Tensor) -> Tensor:
         """Of causal heads the next token at each place; the last has none."""
-        if self.loss_type not in SHIFTED or getattr(self.config, "is_encoder_decoder", False):
+        if self.loss_type not in SHIFTED or self._is_encoder_decoder():
             return labels
         return F.pad(labels, (0, 1), value=IGNORED)[..., 1:]
+
+    def _is_encoder_decoder(self) -> bool:
+        return getattr(getattr(self.net, "config", None), "is_encoder_decoder", False)
 
     def _check_optimizer(self) -> None:
         """A method with an optimiser of its own needs it."""

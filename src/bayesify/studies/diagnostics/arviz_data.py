@@ -92,13 +92,12 @@ def _draws(
 ) -> Iterator[tuple[Any, int, Mapping[str, Tensor], dict[str, Tensor]]]:
     """Of every draw its chain, the member it is of, the weights and what the sampler says of it."""
     posterior = model.posterior
-    parts = list(posterior.posteriors) if isinstance(posterior, Members) else [posterior]
+    parts: list[Any] = list(posterior.posteriors) if isinstance(posterior, Members) else [posterior]
     for member, part in enumerate(parts):
         if isinstance(part, Chain):
-            energy: Any = part.energy
             for key, weights in part.each():
                 step = torch.tensor(key.step)
-                yield (member, key.chain), member, weights, {"step": step, "lp": -energy(weights)}
+                yield (member, key.chain), member, weights, {"step": step, "lp": -part.energy(weights)}
             continue
         for _, weights in part.stream(0, -(-num_draws // len(parts)), 1, generator):
             yield member, member, {name: w[0] for name, w in weights.items()}, {}
