@@ -294,7 +294,7 @@ def streamed(
     num_draws: int,
     chunk: int,
     generator: Generator | None,
-    views: Views | None,
+    views: Any,
     by_output: frozenset[str] = frozenset(),
 ) -> Iterator[Any]:
     """Draws of one member, without weights `by_output`; with views as many as asked for, stored ones several times."""
