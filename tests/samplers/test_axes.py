@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,10 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sampler", ["atmc", "psgld"])
 def test_features_that_tie_weights_together(sampler: str, kind: str, bias: bool) -> None:
-    assert_right(sampler, kind, bias)
+    with warnings.catch_warnings():
+        if sampler == "psgld":  # a chain of scales 0.01 to 100 is worth 7 draws, as it says
+            warnings.filterwarnings("ignore", "the draws may not be .* worth some", bf.SamplingWarning)
+        assert_right(sampler, kind, bias)
 
 
 @needs_cuda
