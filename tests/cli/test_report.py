@@ -127,7 +127,7 @@ def test_demo_fits_80_columns_and_writes_a_page(tmp_path: Path, monkeypatch: pyt
     assert max(map(len, lines[:-1])) <= 80
     for name in COMPARED:
         (line,) = [line for line in lines if name in line]
-        assert line.count("%") == 5
+        assert line.count("%") == 4
     assert lines[-1].endswith("demo.html")
     text = page.read_text()
     assert all(name in text for name in list(COMPARED)[:2])
