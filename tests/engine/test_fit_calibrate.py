@@ -55,6 +55,31 @@ def test_a_regression_has_its_variance_scaled() -> None:
     assert found["std"] == pytest.approx(found["rmse"], rel=1e-3)
 
 
+def test_learned_noise_is_calibrated_by_itself() -> None:
+    """Noise near its start is mended; a noise that was given, few targets, and training data are left."""
+    x = torch.randn(400, 2, generator=Generator().manual_seed(0))
+    y = x.sum(1, keepdim=True) + 0.1 * torch.randn(400, 1, generator=Generator().manual_seed(1))
+
+    def calibrated(likelihood: Any, start: int = 300, **options: Any) -> float | None:
+        fitted = bf.bayesify(nn.Linear(2, 1), "point", likelihood)
+        train, val = (DataLoader(TensorDataset(x[s], y[s]), 50) for s in (slice(300), slice(start, 400)))
+        bf.fit(fitted, train, val, epochs=5, lr=0.05, progress=False, **options)
+        if likelihood == "normal" and fitted.calibration is not None:
+            found = bf.evaluate(fitted, val)
+            assert found["std"] == pytest.approx(found["rmse"], rel=1e-3)
+        return fitted.calibration
+
+    assert calibrated("normal") is not None
+    assert calibrated("student_t") is not None
+    assert calibrated("normal", calibrate=False) is None
+    assert calibrated(bf.likelihood("normal", std=1.0)) is None
+    assert calibrated("normal", start=381) is None
+    fitted = bf.bayesify(nn.Linear(2, 1), "point", "normal")
+    same = [(x[:300], y[:300])]
+    bf.fit(fitted, same, same, epochs=1, progress=False)
+    assert fitted.calibration is None
+
+
 def test_members_trained_apart_are_calibrated_together(tmp_path: Path) -> None:
     make, loaders = members_job.make_model, members_job.loaders()
     options: dict[str, Any] = {"recipe": None, "seed": 3, "epochs": 1, "progress": False}

@@ -1,6 +1,7 @@
 """bf.fit: train any model of any method, on any device, and be able to stop and go on at any time."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,7 +43,7 @@ def fit(
     on_bad_sampling: str = "warn",
     patience: int | None = None,
     val_draws: int = 20,
-    calibrate: bool = False,
+    calibrate: bool | None = None,
     folder: str | Path | None = None,
     resume: bool = True,
     data_changed: bool = False,
@@ -94,11 +95,13 @@ def fit(
         raise ValueError(f"patience={options.patience!r} needs a val_loader to watch")
     if options.calibrate and val_loader is None:
         raise ValueError("calibrate=True needs a val_loader: examples that the model is not trained on")
-    if options.calibrate and _is_the_same(train_loader, val_loader):
-        raise ValueError(
-            "calibrate=True with a val_loader that goes through the training data, on which the model is too good: "
-            "hold some examples back, e.g. with torch.utils.data.random_split"
-        )
+    if options.calibrate is not False and _is_the_same(train_loader, val_loader):
+        if options.calibrate:
+            raise ValueError(
+                "calibrate=True with a val_loader that goes through the training data, on which the model is too "
+                "good: hold some examples back, e.g. with torch.utils.data.random_split"
+            )
+        options = replace(options, calibrate=False)
     loop = Loop(model, train_loader, val_loader, options)
     acted = acting(options.on_bad_sampling, loop.fabric.is_global_zero)
     with loop.folder, Signals() as signals, loop.progress, acted:

@@ -44,7 +44,7 @@ from bayesify.engine.setup import (
 from bayesify.engine.signals import Signals
 from bayesify.engine.state import ASSUMED_STEPS, RunState, assumed
 from bayesify.engine.warm_up import warm_up
-from bayesify.evaluation.calibrate import calibrate
+from bayesify.evaluation.calibrate import calibrate, calibrate_noise
 from bayesify.evaluation.evaluate import evaluate
 from bayesify.files.storage import save_in_run
 from bayesify.model import BayesianModule
@@ -204,7 +204,7 @@ class Loop:
             self.model.kl_weight.fill_(state.warmup.end)
         if self.model.posterior.concludes:
             self._conclude()
-        if self.o.calibrate:
+        if self.o.calibrate or (self.o.calibrate is None and self.val is not None):
             self._calibrate()
         if self.folder.path is not None:
             save_in_run(self.model, self.folder.path / "model.safetensors")
@@ -222,9 +222,11 @@ class Loop:
     def _calibrate(self) -> None:
         """Fit the number that predictions are calibrated by, the same one whenever a run is finished again."""
         generator = Generator(self.fabric.device).manual_seed(self.state.epoch)
+        fit = calibrate if self.o.calibrate else calibrate_noise
         with self.model.uncautioned():
-            value = calibrate(self.model, self.val, self.o.val_draws, generator)
-        self._note(f"calibrated on the validation data: {quantity(self.model.likelihood)} {value:.4g}")
+            value = fit(self.model, self.val, self.o.val_draws, generator)
+        if value is not None:
+            self._note(f"calibrated on the validation data: {quantity(self.model.likelihood)} {value:.4g}")
 
     def _settle(self, epoch: int) -> None:
         """Statistics of batch norm: those of every draw that has its own, and then those that stay in the network."""

@@ -20,7 +20,7 @@ from bayesify.engine.groups import Group, World, split_processes
 from bayesify.engine.history import History
 from bayesify.engine.position import SEEDS, order_generator
 from bayesify.engine.randomness import seed_everything
-from bayesify.evaluation.calibrate import calibrate
+from bayesify.evaluation.calibrate import calibrate, calibrate_noise
 from bayesify.files.merge import merge
 from bayesify.files.storage import save_in_run
 from bayesify.model import BayesianModule
@@ -68,9 +68,13 @@ def fit_members(
     folder = Path(folder)
     _check(seed, options)
     groups = number_of_groups(num_members, num_groups)
-    num_draws = options.get("val_draws", 20) if options.pop("calibrate", False) else 0
-    if num_draws and val_loader is None:
+    calibrated, options = options.get("calibrate"), {**options, "calibrate": False}
+    if calibrated and val_loader is None:
         raise ValueError("calibrate=True needs a val_loader: examples that the members are not trained on")
+    calibrates: Callable[[BayesianModule], object] | None = None
+    if val_loader is not None and calibrated is not False:
+        how, draws = calibrate if calibrated else calibrate_noise, options.get("val_draws", 20)
+        calibrates = lambda merged: how(merged, val_loader, draws, Generator().manual_seed(0))  # noqa: E731
     first = World.here().rank == 0
     shown = bool(options.pop("progress", True))
     generator = order_generator(train_loader)
@@ -87,7 +91,7 @@ def fit_members(
             return None
         members = [_Member(folder / f"member-{i}", seed + i, epochs) for i in range(num_members)]
         _wait_for(members, wait, shown)
-        return _merge(members, make_model, folder, val_loader, num_draws)
+        return _merge(members, make_model, folder, calibrates)
 
 
 class _Member:
@@ -180,17 +184,16 @@ def _merge(
     members: Sequence[_Member],
     make_model: Callable[[], BayesianModule],
     folder: Path,
-    val_loader: Any,
-    num_draws: int,
+    calibrates: Callable[[BayesianModule], object] | None,
 ) -> BayesianModule:
-    """The members' files as one model, written to `folder`; calibrated by so many draws, where there are any."""
+    """The members' files as one model, written to `folder`, and calibrated there."""
     template = make_model()
     for name in (BEST, MODEL):
         files = [member.folder / name for member in members]
         if name == MODEL or all(path.exists() for path in files):
             merged = merge(files, without_guards(copy_of(template.net)), output=template.output)
-            if name == MODEL and num_draws:
-                calibrate(merged, val_loader, num_draws, Generator().manual_seed(0))
+            if name == MODEL and calibrates is not None:
+                calibrates(merged)
             save_in_run(merged, folder / name)
     _histories(members).write_csv(folder / METRICS)
     return merged

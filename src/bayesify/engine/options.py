@@ -122,11 +122,12 @@ class TrainingOptions(OptionTable):
         least=1,
         by_default="never",
     )
-    calibrate: bool = option(
+    calibrate: bool | None = option(
         VALIDATION,
         "At the end fit the temperature of the classes, or the scale of the predicted variance, on the validation "
         "data (`bf.calibrate`).",
-        False,
+        None,
+        by_default="of a regression whose noise is learned",
     )
     accelerator: str = option(WHERE, "Kind of device: auto, cpu, cuda or mps.", "auto")
     devices: int | str | list[int] = option(

@@ -19,6 +19,7 @@ from bayesify.predict.predictive import Predictive
 from bayesify.predict.views import AUTO
 
 LIMITS = (1e-3, 1e3)
+LEAST = 20  # targets, of which a scale of the variance is known within a third
 
 
 @checked
@@ -63,6 +64,21 @@ def calibrate(
     if isinstance(model, BayesianModule):
         model.remember()
     return model.calibration
+
+
+def calibrate_noise(
+    model: BayesianModule,
+    val_loader: Iterable[Any],
+    num_draws: int = 20,
+    generator: Generator | None = None,
+) -> float | None:
+    """`calibrate` of a regression whose noise was learned: it is that of training targets, which the network fits
+    better than others, or still what it started at. None, and nothing is done, of other models and of few targets."""
+    law = model.likelihood
+    if law.task != "regression" or not (law.learned or law.takes_heads):
+        return None
+    count = sum(target.numel() for _, target in predictions(model, val_loader, 1, generator))
+    return calibrate(model, val_loader, num_draws, generator) if count >= LEAST else None
 
 
 @dataclass(frozen=True)
