@@ -292,3 +292,18 @@ def test_refusals() -> None:
     with pytest.raises(TypeError, match="torch.bfloat16 cannot hold"):
         run(None, 1, precision="bf16-true")
     assert isinstance(bf.bayesify(small(), "ivon", num_data=3).optimizer(), VariationalNewton)
+
+
+def test_a_regression_stays_with_nothing_set() -> None:
+    """Steps of the noise are as large as residuals, those of weights as 1 / noise²: both are bounded."""
+    ds = bf.data.load("diabetes").with_validation(0.2)
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        net = bf.nets.make("mlp", num_outputs=1, input_shape=ds.input_shape)
+        model = bf.bayesify(net, "ivon", "normal", num_data=len(ds.train))
+        train = Loader(ds.train, 128, shuffle=True, seed=seed, normalise=ds.normalisation)
+        bf.fit(model, train, progress=False, seed=seed)
+        held_out = Loader(ds.val, 128, normalise=ds.normalisation)
+        found = bf.evaluate(model, held_out, generator=torch.Generator().manual_seed(0))
+        assert found["rmse"] < 1.2  # of standardised targets; it left by factors of thousands
+        assert 0.2 < found["std"] / found["rmse"] < 5

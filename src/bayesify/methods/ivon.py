@@ -18,9 +18,10 @@ from bayesify.priors import Normal as NormalPrior
 from bayesify.priors import Prior, prior
 from bayesify.samplers.variational_newton import LONG, VariationalNewton
 from bayesify.weights import Selection
-from bayesify.weights.kinds import kind_of_network
+from bayesify.weights.kinds import is_linear_model, kind_of_network
 
 WIDE, NARROW = 0.25, 0.05  # starting widths of networks from scratch, and of those that are trained already
+MOVE, NOISE_MOVE = 0.02, 0.05  # bounds of a step before lr: of a weight, of a learned noise's logarithm
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ class IVON(Method):
                  In short runs it sets the noise. None: 0.25, or 0.05 with `start="pretrained"`
     beta1:       of the gradient's average
     beta2:       of h's average; None: 1 − 1/num_steps, as long as the run (0.99999 where nobody knows its length)
-    clip:        bound of every entry of a step, in units of lr; None: none
+    clip:        bound of every entry of a step, in units of lr. None: 0.02, without which regressions with little
+                 noise fly off; none in networks of convolutions with norm layers, and of one linear layer
     sampling:    "draw" one set of weights per forward; "local" fresh noise for every example, which finds h from fewer
                  steps (linear and convolutional layers; others are drawn), or "flipout" likewise by signs
     """
@@ -82,6 +84,8 @@ class IVON(Method):
     def for_net(self, net: nn.Module, example: Any) -> "IVON":
         std = 0.2 if kind_of_network(net) == "convolutional" else 1.0
         made = self if self.prior is not None else self.decided(prior=prior("normal", std=std))
+        if made.clip is None and kind_of_network(net) != "convolutional" and not is_linear_model(net):
+            made = made.decided(clip=MOVE)
         return made if made.init_std is not None else made.decided(init_std=WIDE)
 
     def posterior(self, net: nn.Module, selection: Selection, example: Call | None) -> Factorized:
@@ -172,7 +176,8 @@ class IVON(Method):
             for p, some in pairs.items()
         ]
         groups.append({"params": [p for p in others if id(p) not in shared], "num_members": num_members})
-        groups.append({"params": [p for p in others if id(p) in shared]})
+        # of a noise level's logarithm the gradient is 1 − r²/σ², as large as residuals are
+        groups.append({"params": [p for p in others if id(p) in shared], "clip": NOISE_MOVE})
         return [group for group in groups if group["params"]]
 
     @staticmethod

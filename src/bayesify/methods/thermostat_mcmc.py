@@ -19,6 +19,7 @@ from bayesify.samplers import SAMPLERS, Sampler, SamplingWarning
 from bayesify.samplers.schedules import Cyclic, EvenTimes, SampleTimes, burn_in_steps, check_burn_in
 from bayesify.weights import Selection, where
 from bayesify.weights.calls import is_sharded
+from bayesify.weights.kinds import is_linear_model
 from bayesify.weights.where import Where
 
 #: fields that are handed on to a sampler with a setting of that name
@@ -218,7 +219,7 @@ class ThermostatMCMC(Method):
         if not optimizer.is_default or optimizer.capturable:  # of a replayed step it sees nothing
             return
         if has_mass or optimizer.param_groups[0]["lr"] == self.default_lr(model):
-            linear = all(_is_linear(net) for net in model.posterior.nets(model.net))
+            linear = all(is_linear_model(net) for net in model.posterior.nets(model.net))
             optimizer.warm_up(burn_in, adapts=not has_mass or self.mass is None, linear=linear)
 
     def burn_in_steps(self, num_steps: int | None, trained: bool = False) -> int | None:
@@ -281,12 +282,6 @@ def groups_of(parameters: Iterable[Tensor], random: set[int]) -> list[dict[str, 
         {"params": [p for p in parameters if id(p) not in random], "temperature": 0.0},
     ]
     return [group for group in groups if group["params"]]
-
-
-def _is_linear(net: nn.Module) -> bool:
-    """Is a linear layer all that has parameters?"""
-    owners = [module for module in net.modules() if [*module.parameters(recurse=False)]]
-    return [type(owner) for owner in owners] == [nn.Linear]
 
 
 def _first_slots(part: nn.Module) -> list[Any]:

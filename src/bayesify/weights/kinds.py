@@ -30,3 +30,9 @@ def kind_of_network(net: nn.Module) -> str:
         return "plain"
     by_channel = (internals.BatchNorm, internals.InstanceNorm, nn.GroupNorm)
     return "convolutional" if any(isinstance(layer, by_channel) for layer in layers) else "transformer"
+
+
+def is_linear_model(net: nn.Module) -> bool:
+    """Is a linear layer all that has parameters?"""
+    owners = [module for module in net.modules() if [*module.parameters(recurse=False)]]
+    return [type(owner) for owner in owners] == [nn.Linear]
