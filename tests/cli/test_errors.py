@@ -63,7 +63,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("--val-fraction", "0.9999"), "both parts need at least one example"),
         (("--net", "lenet"), "net='lenet': option='hidden' does not exist"),
         (("--net", "transformers:vitt"), "Did you mean 'vit'?"),
-        (("--data-root", "gone"), "gone is not a folder: name the right one with --data-root"),
+        (("--data-root", "gone"), "gone is not there: name the right one with --data-root"),
     ],
 )
 def test_bad_input(flags: tuple[str, ...], message: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,20 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", np.zeros((1, 8, 8), np.float32))
     return tmp_path
+
+
+@pytest.fixture
+def without_sklearn() -> Iterator[None]:
+    """scikit-learn is imported anew; the modules that there were are put back, whose classes others compare with."""
+
+    def take() -> dict[str, Any]:
+        names = [name for name in sys.modules if name.partition(".")[0] == "sklearn"]
+        return {name: sys.modules.pop(name) for name in names}
+
+    before = take()
+    yield
+    take()
+    sys.modules.update(before)
 
 
 def edited(run: Path, folder: Path, **tables: Any) -> Path:
@@ -123,6 +138,7 @@ def test_a_table_of_the_wrong_kind(door: str, bad: Any, digits: Path, here: Path
     assert "config.json is damaged: net" in fail(*DOORS[door])
 
 
+@pytest.mark.usefixtures("without_sklearn")
 @pytest.mark.parametrize("door", ["predict", "evaluate", "report", "resume"])
 def test_a_stray_module_beside_a_run_is_not_executed(door: str, digits: Path, here: Path) -> None:
     """The current folder is not searched for networks of bayesify's own, whose data import scikit-learn."""
@@ -130,19 +146,16 @@ def test_a_stray_module_beside_a_run_is_not_executed(door: str, digits: Path, he
     for name in ("sklearn", "stray_module", "PIL"):
         (here / f"{name}.py").write_text("from pathlib import Path\nPath('pwned').touch()\n")
     before = [*sys.path]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn"]:
-        del sys.modules[name]
     succeed(*DOORS[door])
     assert sys.path == before
     assert not (here / "pwned").exists()
 
 
+@pytest.mark.usefixtures("without_sklearn")
 def test_an_own_network_cannot_hide_an_installed_package(here: Path) -> None:
     """With --net the current folder is searched last."""
     (here / "trusted_nets.py").write_text(MINE + "import numpy\nassert hasattr(numpy, 'ndarray')\n")
     (here / "sklearn.py").write_text("raise SystemExit('pwned')")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn"]:
-        del sys.modules[name]
     succeed("train", *DIGITS[:2], "--net", "trusted_nets:small", "--data", "digits", "--epochs", 1)
 
 

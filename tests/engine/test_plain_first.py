@@ -78,8 +78,8 @@ def test_it_is_said_before(capsys: pytest.CaptureFixture[str]) -> None:
     history = fit(chain())
     line = next(note for note in history.notes if note.startswith("recipe plain"))
     assert line.endswith(
-        ": adam, lr 0.00106, onecycle over 4 epochs as a plain network, then the method's own optimiser, lr 0.001, "
-        "constant over 2 epochs"
+        ": adam, lr 0.00106, onecycle over 4 epochs as a plain network, then the method's own "
+        "optimiser, lr 0.001, constant over 2 epochs"
     )
     assert "temperature 0.01: draws are of a cold posterior" in history.notes
 

@@ -243,7 +243,7 @@ def test_several_heads_reach_a_likelihood_that_takes_them() -> None:
 class Ordinal(Likelihood):
     """Four classes in their order, from one number: P(y ≤ k) = sigmoid(k − 1 − output)."""
 
-    name, task, options = "ordinal", "classification", {}  # type: ignore[assignment]
+    name, task, options = "own_ordinal", "classification", {}  # type: ignore[assignment]
 
     def check(self, output: Tensor, target: Tensor, values: bool) -> Tensor:
         assert output.shape[1:] == (1,), f"an output is (batch, 1), not {tuple(output.shape)}"

@@ -63,7 +63,7 @@ def test_the_parameters_of_the_mlp() -> None:
 def test_a_patched_layer_is_named_with_its_components() -> None:
     summary = patched().summary()
     assert summary.random == ["1.weight", "1.bias", "5.weight", "5.bias"]
-    assert {row.became for row in summary.rows if row.random} == {"5 components, by layer"}
+    assert {row.reason for row in summary.rows if row.random} == {"5 components, by layer"}
     model = patched()
     assert tuple(model.get_parameter("posterior.components.5.weight").shape) == (4, 5, 72)
     assert model.get_parameter("net.5.weight") is model.net[5].weight

@@ -98,7 +98,7 @@ def test_other_uses_take_one_choice_for_the_batch() -> None:
     method = bf.EnsemblePatching(3, per_example=True, spread=1.0, where=bf.where.all)
     model = bf.bayesify(net, method, num_data=10)
     assert model(torch.randint(10, (6, 5))).shape == (6, 5, 4)
-    became = {row.name: row.became for row in model.summary().rows}
+    became = {row.name: row.reason for row in model.summary().rows}
     assert became["1.linear1.weight"] == "3 components, by layer and example"
     assert became["0.weight"] == "3 components, by layer"
     windows = bf.bayesify(

@@ -34,7 +34,8 @@ def first_guess(
     """What a regression takes from the data before its first step; returns what was done, None for nothing.
 
     Networks that are no better than the mean of the targets return theirs from then on in units of the targets
-    (`weights.units`), where these are far from standardised. Then a likelihood that is left to the data starts its
+    (`weights.units`), where these are far from standardised; not beside a noise std that was given, since a prior
+    then means what it says of the network's own weights. Then a likelihood that is left to the data starts its
     noise, and the output bias is moved by the mean error where that exceeds the std of the targets.
 
     Networks run at the centres of their weights; every process goes by the first one's batches.
@@ -49,7 +50,8 @@ def first_guess(
     mean, std = means_of(target), std_of(target)
     named = f"{float(mean.mean()):.4g} ± {std:.4g}"
     poor = all(_error(model, output, target) >= 0.99 * std for output in outputs)
-    said = _in_units(model, outputs[0], mean, std) if trains and poor else None
+    open_noise = starts or bool(model.likelihood.learned) or model.likelihood.takes_heads
+    said = _in_units(model, outputs[0], mean, std) if trains and poor and open_noise else None
     if said:
         outputs, target, first = _seen(model, loader, fabric)
     if fabric is None or fabric.is_global_zero:
@@ -89,9 +91,9 @@ def _warn_of_units(model: BayesianModule, named: str, std: float, lost: bool) ->
     if lost and std > TINY and not USUAL[0] < std < USUAL[1]:
         mean = named.partition(" ")[0]
         warnings.warn(
-            f"{known}: learning rates and priors are made for a std near 1, and this likelihood or output= does not "
-            f"say how outputs are rescaled, so a network may learn no more than the mean of these. Train it on "
-            f"(y - {mean}) / {std:.4g}, and scale its predictions back",
+            f"{known}: learning rates and priors are made for a std near 1, and beside a noise std that is given, an "
+            f"output= or a likelihood without units outputs are not rescaled, so a network may learn no more than the "
+            f"mean of these. Train it on (y - {mean}) / {std:.4g}, and scale its predictions back",
             stacklevel=4,
         )
     elif model.posterior.finds_noise:

@@ -93,4 +93,11 @@ def _log_prob(mean: Tensor, std: Tensor, target: Tensor) -> Tensor:
     value, seen = target.chunk(2, -1)
     z = (value.reshape(mean.shape) - mean) / std
     density = -0.5 * z.square() - std.log() - 0.5 * math.log(2 * math.pi)
-    return sum_over_example(torch.where(seen.reshape(mean.shape) > 0, density, torch.special.log_ndtr(-z)))
+    return sum_over_example(torch.where(seen.reshape(mean.shape) > 0, density, _log_above(z)))
+
+
+def _log_above(z: Tensor) -> Tensor:
+    """log P(N(0, 1) > z), by functions that vmap knows: log(erfcx(z / √2) / 2) − z² / 2 for z > 0."""
+    right, left = (z / math.sqrt(2)).clamp_min(0), (z / math.sqrt(2)).clamp_max(0)
+    above = torch.special.erfcx(right).log() - math.log(2) - right.square()
+    return torch.where(z > 0, above, torch.log1p(-0.5 * torch.special.erfc(-left)))
